@@ -1,0 +1,96 @@
+package catalog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// ErrCorruptValue: a metadata value does not decode, or is of a future format.
+var ErrCorruptValue = errors.New("unreadable metadata value")
+
+// valueFormat is the leading byte of every value.
+const valueFormat = 1
+
+type encoder struct{ b []byte }
+
+func newEncoder(capacity int) *encoder {
+	return &encoder{b: append(make([]byte, 0, capacity+1), valueFormat)}
+}
+
+func (e *encoder) uint(v uint64) { e.b = binary.AppendUvarint(e.b, v) }
+func (e *encoder) int(v int64)   { e.b = binary.AppendVarint(e.b, v) }
+func (e *encoder) bool(v bool) {
+	if v {
+		e.b = append(e.b, 1)
+	} else {
+		e.b = append(e.b, 0)
+	}
+}
+func (e *encoder) string(s string) {
+	e.uint(uint64(len(s)))
+	e.b = append(e.b, s...)
+}
+
+// decoder has a sticky error; every count it returns is bounded by what is left.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func newDecoder(b []byte) *decoder {
+	if len(b) == 0 || b[0] != valueFormat {
+		return &decoder{bad: true}
+	}
+	return &decoder{b: b[1:]}
+}
+
+func (d *decoder) uint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) int() int64 {
+	v, n := binary.Varint(d.b)
+	if n <= 0 {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) bool() bool { return d.uint() != 0 }
+
+func (d *decoder) string() string {
+	n := d.uint()
+	if n > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return ""
+	}
+	s := string(d.b[:n])
+	d.b = d.b[n:]
+	return s
+}
+
+// count reads the length of a list whose elements take a byte each at least.
+func (d *decoder) count() int {
+	n := d.uint()
+	if n > uint64(len(d.b)) {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	return int(n)
+}
+
+func (d *decoder) done(what string) error {
+	if d.bad || len(d.b) != 0 {
+		return fmt.Errorf("%w: %s", ErrCorruptValue, what)
+	}
+	return nil
+}

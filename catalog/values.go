@@ -1,0 +1,359 @@
+package catalog
+
+// Values of the cluster, chains and streams. Times are Unix milliseconds.
+
+// Format is the value of cluster/format.
+type Format struct {
+	Version uint64
+	Shards  uint64
+}
+
+// FormatVersion is the keyspace version that this program reads and writes.
+const FormatVersion = 1
+
+func (v Format) encode() []byte {
+	e := newEncoder(8)
+	e.uint(v.Version)
+	e.uint(v.Shards)
+	return e.b
+}
+
+// DecodeFormat reads a Format.
+func DecodeFormat(b []byte) (Format, error) {
+	d := newDecoder(b)
+	v := Format{Version: d.uint(), Shards: d.uint()}
+	return v, d.done("format")
+}
+
+// Star is a star's durable registration.
+type Star struct {
+	Retired bool
+	Created int64
+}
+
+func (v Star) encode() []byte {
+	e := newEncoder(12)
+	e.bool(v.Retired)
+	e.int(v.Created)
+	return e.b
+}
+
+// DecodeStar reads a Star.
+func DecodeStar(b []byte) (Star, error) {
+	d := newDecoder(b)
+	v := Star{Retired: d.bool(), Created: d.int()}
+	return v, d.done("star")
+}
+
+// Route is the liveness of a chain: the address of the star and its epoch.
+type Route struct {
+	Address string
+	Epoch   uint64
+}
+
+func (v Route) encode() []byte {
+	e := newEncoder(32)
+	e.string(v.Address)
+	e.uint(v.Epoch)
+	return e.b
+}
+
+// DecodeRoute reads a Route.
+func DecodeRoute(b []byte) (Route, error) {
+	d := newDecoder(b)
+	v := Route{Address: d.string(), Epoch: d.uint()}
+	return v, d.done("route")
+}
+
+// ChainHead is a star's newest epoch and the incarnation that minted it.
+type ChainHead struct {
+	Epoch       uint64
+	Incarnation uint64
+}
+
+func (v ChainHead) encode() []byte {
+	e := newEncoder(20)
+	e.uint(v.Epoch)
+	e.uint(v.Incarnation)
+	return e.b
+}
+
+// DecodeChainHead reads a ChainHead.
+func DecodeChainHead(b []byte) (ChainHead, error) {
+	d := newDecoder(b)
+	v := ChainHead{Epoch: d.uint(), Incarnation: d.uint()}
+	return v, d.done("chain head")
+}
+
+// ChainState is where a chain stands in its life.
+type ChainState uint8
+
+// A chain is open while its star may absorb; fencing once the settle duty took it
+// over; sealed once nothing can be committed to it any more.
+const (
+	ChainOpen ChainState = iota
+	ChainFencing
+	ChainSealed
+)
+
+func (s ChainState) String() string {
+	switch s {
+	case ChainOpen:
+		return "open"
+	case ChainFencing:
+		return "fencing"
+	case ChainSealed:
+		return "sealed"
+	}
+	return "unknown"
+}
+
+// Chain is a chain's record.
+type Chain struct {
+	State         ChainState
+	Window        uint64 // W: slots being PUT are below the first not known durable + W
+	Checkpoint    uint64 // first slot not absorbed
+	AbsorbedBytes uint64
+	Nonce         uint64 // of the last absorb
+	SettleNonce   uint64 // of the settle run, from fencing on
+	Seal          uint64 // slot of the seal, once sealed
+	WindowEnd     uint64 // first slot past the sealed window
+	SealedAt      int64
+}
+
+func (v Chain) encode() []byte {
+	e := newEncoder(64)
+	e.uint(uint64(v.State))
+	e.uint(v.Window)
+	e.uint(v.Checkpoint)
+	e.uint(v.AbsorbedBytes)
+	e.uint(v.Nonce)
+	e.uint(v.SettleNonce)
+	e.uint(v.Seal)
+	e.uint(v.WindowEnd)
+	e.int(v.SealedAt)
+	return e.b
+}
+
+// DecodeChain reads a Chain.
+func DecodeChain(b []byte) (Chain, error) {
+	d := newDecoder(b)
+	v := Chain{State: ChainState(d.uint()), Window: d.uint(), Checkpoint: d.uint(), AbsorbedBytes: d.uint(),
+		Nonce: d.uint(), SettleNonce: d.uint(), Seal: d.uint(), WindowEnd: d.uint(), SealedAt: d.int()}
+	return v, d.done("chain")
+}
+
+// Trim is the auditor's half of a chain: absorb never writes it, so that the two
+// do not conflict.
+type Trim struct {
+	Rewritten    uint64 // every slot below completed its rewrite
+	Trimmed      uint64 // every slot below is deleted
+	SettledBytes uint64
+	SettleKey    string // the chain's one standing settle marker
+}
+
+func (v Trim) encode() []byte {
+	e := newEncoder(32 + len(v.SettleKey))
+	e.uint(v.Rewritten)
+	e.uint(v.Trimmed)
+	e.uint(v.SettledBytes)
+	e.string(v.SettleKey)
+	return e.b
+}
+
+// DecodeTrim reads a Trim.
+func DecodeTrim(b []byte) (Trim, error) {
+	d := newDecoder(b)
+	v := Trim{Rewritten: d.uint(), Trimmed: d.uint(), SettledBytes: d.uint(), SettleKey: d.string()}
+	return v, d.done("trim")
+}
+
+// StreamState is where a stream stands in its life.
+type StreamState uint8
+
+// A deleted stream is invisible; a tearing one is being killed span by span.
+const (
+	StreamActive StreamState = iota
+	StreamDeleted
+	StreamTearing
+)
+
+// Policy is a stream's retention; zero fields mean no bound.
+type Policy struct {
+	MaxAgeMS int64
+	MaxBytes uint64
+}
+
+// Stream is a stream's identity.
+type Stream struct {
+	Name    string
+	State   StreamState
+	Created int64
+	Deleted int64
+	Nonce   uint64 // of the create
+	Policy  Policy
+}
+
+func (v Stream) encode() []byte {
+	e := newEncoder(48 + len(v.Name))
+	e.string(v.Name)
+	e.uint(uint64(v.State))
+	e.int(v.Created)
+	e.int(v.Deleted)
+	e.uint(v.Nonce)
+	e.int(v.Policy.MaxAgeMS)
+	e.uint(v.Policy.MaxBytes)
+	return e.b
+}
+
+// DecodeStream reads a Stream.
+func DecodeStream(b []byte) (Stream, error) {
+	d := newDecoder(b)
+	v := Stream{Name: d.string(), State: StreamState(d.uint()), Created: d.int(), Deleted: d.int(), Nonce: d.uint(),
+		Policy: Policy{MaxAgeMS: d.int(), MaxBytes: d.uint()}}
+	return v, d.done("stream")
+}
+
+// ChainLast is the last slot of a chain that holds records of a stream.
+type ChainLast struct {
+	Chain ChainID
+	Slot  uint64
+}
+
+// ProducerState is what a head remembers of an idempotent producer.
+type ProducerState struct {
+	ID          string
+	Epoch       uint32
+	Seq         uint64
+	First, Last uint64 // offsets of its last append
+}
+
+// MaxProducers is how many producers a head remembers.
+const MaxProducers = 64
+
+// Head is what absorb moves.
+type Head struct {
+	Next         uint64 // next offset
+	Bytes        uint64 // payload bytes appended, ever
+	MaxTimestamp int64
+	Chains       []ChainLast
+	Producers    []ProducerState // least recently used first
+	EvictedUpTo  uint64          // 1 + the largest last offset of any producer evicted; 0: none was
+}
+
+func (v *Head) encode() []byte {
+	e := newEncoder(32 + 40*len(v.Chains) + 48*len(v.Producers))
+	e.uint(v.Next)
+	e.uint(v.Bytes)
+	e.int(v.MaxTimestamp)
+	e.uint(v.EvictedUpTo)
+	e.uint(uint64(len(v.Chains)))
+	for _, c := range v.Chains {
+		e.string(c.Chain.Star)
+		e.uint(c.Chain.Epoch)
+		e.uint(c.Slot)
+	}
+	e.uint(uint64(len(v.Producers)))
+	for _, p := range v.Producers {
+		e.string(p.ID)
+		e.uint(uint64(p.Epoch))
+		e.uint(p.Seq)
+		e.uint(p.First)
+		e.uint(p.Last)
+	}
+	return e.b
+}
+
+// DecodeHead reads a Head.
+func DecodeHead(b []byte) (Head, error) {
+	d := newDecoder(b)
+	v := Head{Next: d.uint(), Bytes: d.uint(), MaxTimestamp: d.int(), EvictedUpTo: d.uint()}
+	for n := d.count(); n > 0 && !d.bad; n-- {
+		v.Chains = append(v.Chains, ChainLast{ChainID{d.string(), d.uint()}, d.uint()})
+	}
+	for n := d.count(); n > 0 && !d.bad; n-- {
+		v.Producers = append(v.Producers, ProducerState{ID: d.string(), Epoch: uint32(d.uint()), Seq: d.uint(), First: d.uint(), Last: d.uint()})
+	}
+	return v, d.done("head")
+}
+
+// Mark is a stream's trim watermark and the key of its one retention marker.
+type Mark struct {
+	Watermark    uint64
+	RetentionKey string
+}
+
+func (v Mark) encode() []byte {
+	e := newEncoder(16 + len(v.RetentionKey))
+	e.uint(v.Watermark)
+	e.string(v.RetentionKey)
+	return e.b
+}
+
+// DecodeMark reads a Mark.
+func DecodeMark(b []byte) (Mark, error) {
+	d := newDecoder(b)
+	v := Mark{Watermark: d.uint(), RetentionKey: d.string()}
+	return v, d.done("mark")
+}
+
+// Span says where a run of a stream's records lies. Its last offset is in its key.
+type Span struct {
+	First          uint64
+	Object         string
+	Offset, Length int64  // block-aligned byte range in the object
+	Ordinal        uint32 // of First, in the stream's section of the object
+	Count          uint64
+	FirstTimestamp int64
+	MaxTimestamp   int64  // running: the largest of the stream up to here
+	BytePos        uint64 // the stream's byte position at the span's end
+}
+
+// Last is the span's last offset.
+func (v Span) Last() uint64 { return v.First + v.Count - 1 }
+
+// Encode renders the span's value.
+func (v Span) Encode() []byte {
+	e := newEncoder(48 + len(v.Object))
+	e.uint(v.First)
+	e.string(v.Object)
+	e.uint(uint64(v.Offset))
+	e.uint(uint64(v.Length))
+	e.uint(uint64(v.Ordinal))
+	e.uint(v.Count)
+	e.int(v.FirstTimestamp)
+	e.int(v.MaxTimestamp)
+	e.uint(v.BytePos)
+	return e.b
+}
+
+// DecodeSpan reads a Span.
+func DecodeSpan(b []byte) (Span, error) {
+	d := newDecoder(b)
+	v := Span{First: d.uint(), Object: d.string(), Offset: int64(d.uint()), Length: int64(d.uint()), Ordinal: uint32(d.uint()),
+		Count: d.uint(), FirstTimestamp: d.int(), MaxTimestamp: d.int(), BytePos: d.uint()}
+	if v.Count == 0 || v.Offset < 0 || v.Length <= 0 {
+		d.bad = true
+	}
+	return v, d.done("span")
+}
+
+// Ref says how many of an object's bytes a span holds.
+type Ref struct {
+	Bytes      uint64
+	ObjectSize uint64
+}
+
+func (v Ref) encode() []byte {
+	e := newEncoder(20)
+	e.uint(v.Bytes)
+	e.uint(v.ObjectSize)
+	return e.b
+}
+
+// DecodeRef reads a Ref.
+func DecodeRef(b []byte) (Ref, error) {
+	d := newDecoder(b)
+	v := Ref{Bytes: d.uint(), ObjectSize: d.uint()}
+	return v, d.done("ref")
+}
