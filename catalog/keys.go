@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
@@ -333,6 +334,14 @@ type Due struct {
 
 // Object is the subject of a reap, gc or orphan marker, unfolded.
 func (d Due) Object() string { return unfold(d.Subject) }
+
+// PastDue tells how far past its ready time the marker is; 0 where its order is no time.
+func (d Due) PastDue(now time.Time) time.Duration {
+	if !d.Queue.TimeOrdered() && d.Queue != Denorm {
+		return 0
+	}
+	return now.Sub(time.UnixMilli(int64(d.Order)))
+}
 
 // PrimaryKey is the marker that the entry stands for.
 func (d Due) PrimaryKey() string {

@@ -65,23 +65,26 @@ func DecodeRoute(b []byte) (Route, error) {
 	return v, d.done("route")
 }
 
-// ChainHead is a star's newest epoch and the incarnation that minted it.
+// ChainHead is a star's newest epoch, the incarnation that minted it, and the
+// nonce of that one mint.
 type ChainHead struct {
 	Epoch       uint64
 	Incarnation uint64
+	Nonce       uint64
 }
 
 func (v ChainHead) encode() []byte {
-	e := newEncoder(20)
+	e := newEncoder(30)
 	e.uint(v.Epoch)
 	e.uint(v.Incarnation)
+	e.uint(v.Nonce)
 	return e.b
 }
 
 // DecodeChainHead reads a ChainHead.
 func DecodeChainHead(b []byte) (ChainHead, error) {
 	d := newDecoder(b)
-	v := ChainHead{Epoch: d.uint(), Incarnation: d.uint()}
+	v := ChainHead{Epoch: d.uint(), Incarnation: d.uint(), Nonce: d.uint()}
 	return v, d.done("chain head")
 }
 
@@ -166,6 +169,19 @@ func DecodeTrim(b []byte) (Trim, error) {
 	d := newDecoder(b)
 	v := Trim{Rewritten: d.uint(), Trimmed: d.uint(), SettledBytes: d.uint(), SettleKey: d.string()}
 	return v, d.done("trim")
+}
+
+func encodeID(id StreamID) []byte {
+	e := newEncoder(10)
+	e.uint(uint64(id))
+	return e.b
+}
+
+// DecodeID reads the value of a name, or of an id counter.
+func DecodeID(b []byte) (StreamID, error) {
+	d := newDecoder(b)
+	id := StreamID(d.uint())
+	return id, d.done("stream id")
 }
 
 // StreamState is where a stream stands in its life.
@@ -279,13 +295,15 @@ func DecodeHead(b []byte) (Head, error) {
 
 // Mark is a stream's trim watermark and the key of its one retention marker.
 type Mark struct {
-	Watermark    uint64
-	RetentionKey string
+	Watermark      uint64 // first readable offset
+	WatermarkBytes uint64 // the stream's byte position there
+	RetentionKey   string // empty: none stands
 }
 
 func (v Mark) encode() []byte {
 	e := newEncoder(16 + len(v.RetentionKey))
 	e.uint(v.Watermark)
+	e.uint(v.WatermarkBytes)
 	e.string(v.RetentionKey)
 	return e.b
 }
@@ -293,7 +311,7 @@ func (v Mark) encode() []byte {
 // DecodeMark reads a Mark.
 func DecodeMark(b []byte) (Mark, error) {
 	d := newDecoder(b)
-	v := Mark{Watermark: d.uint(), RetentionKey: d.string()}
+	v := Mark{Watermark: d.uint(), WatermarkBytes: d.uint(), RetentionKey: d.string()}
 	return v, d.done("mark")
 }
 

@@ -1,0 +1,546 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore/format"
+)
+
+// SlotIn is a released slot: durable, like all before it, and not absorbed yet.
+type SlotIn struct {
+	Slot   uint64
+	Size   int64 // of the object
+	Footer *format.Footer
+}
+
+// AbsorbRequest is one call of the absorb primitive.
+type AbsorbRequest struct {
+	Chain ChainID
+	// Slots are consecutive, from the checkpoint on.
+	Slots []SlotIn
+	// Fence is the settle duty's run; nil: the chain's own star.
+	Fence *Fence
+	// Cache spares reads; nil: everything is read.
+	Cache *Cache
+}
+
+// Absorbed is what one absorb did.
+type Absorbed struct {
+	// Slots is how many of the request's slots were absorbed, at least one.
+	Slots int
+	// Verdicts has, for each absorbed slot and section, one verdict an append.
+	Verdicts [][][]Verdict
+	// Chain is the record as it stands now.
+	Chain ChainAt
+	// Owed is how many bytes the chain now owes to the settle rewrite, as far as known.
+	Owed uint64
+}
+
+// Absorb makes released slots into spans.
+//
+// Conditions: the chain record is at the version read (open, or, for the settle duty, fencing
+// by this very run) with its checkpoint at the first slot; stream/ and head/ of every
+// stream touched are at the versions judged; mark/ where retention is armed. Effects: offsets are assigned, spans
+// put, heads moved; retention is armed at a stream's first commit, and later only
+// where policy asks for it; exactly one batch marker is armed, for exactly these
+// slots, with its schedule and pending entries; the checkpoint moves past them; the chain
+// record gets a nonce.
+//
+// A crash before it leaves the slots at or above the checkpoint, watched by the
+// chain's settle marker; after it they are in the batch marker. Spans held by slots
+// have no ref. A late twin fails on the chain record.
+//
+// On a conflict the chain record tells: this call's nonce in it means that a twin
+// landed, and the verdicts are those it carried; the same checkpoint means that a
+// stream moved: judged again at the versions then read; anything else is ErrFenced.
+//
+// It takes as many slots as fit MaxOps; a single one always does if its flight kept
+// to [Catalog.FlightCost].
+func (c *Catalog) Absorb(ctx context.Context, req AbsorbRequest) (Absorbed, error) {
+	a := absorb{c: c, req: req, cache: req.Cache, nonce: c.clk.Rand()}
+	if a.cache == nil {
+		a.cache = NewCache(0)
+	}
+	what := fmt.Sprintf("absorbing slot %d of %s", req.Slots[0].Slot, req.Chain)
+	var last *Absorbed
+	for round := 0; ; round++ {
+		out, b, err := a.build(ctx, last)
+		if err != nil {
+			return Absorbed{}, fmt.Errorf("%s: %w", what, err)
+		}
+		if b == nil {
+			c.branch("absorb.twin")
+			return *out, nil
+		}
+		v, _, err := c.commit(ctx, what, b.done())
+		if err == nil {
+			a.remember(v)
+			out.Chain.Version = v
+			return *out, nil
+		}
+		a.cache.purge()
+		if !errors.Is(err, metastore.ErrConflict) {
+			return Absorbed{}, err
+		}
+		c.branch("absorb.conflict")
+		last = out
+		if err := c.pause(ctx, round); err != nil {
+			return Absorbed{}, fmt.Errorf("%s: %w", what, err)
+		}
+	}
+}
+
+// absorb is one call's state. streams is rebuilt by each try.
+type absorb struct {
+	c       *Catalog
+	req     AbsorbRequest
+	cache   *Cache
+	nonce   uint64
+	streams []*touched
+	by      map[StreamID]*touched
+	chain   Chain
+}
+
+// touched is a stream that the try judges.
+type touched struct {
+	id      StreamID
+	cached  *cachedStream
+	head    Head // moved by judging
+	judged  bool
+	moved   bool
+	mark    metastore.Record
+	hasMark bool
+}
+
+// build reads what is missing, judges as many slots as fit and returns the commit. A
+// nil batch means that an earlier try of this call landed: out is its result.
+func (a *absorb) build(ctx context.Context, last *Absorbed) (*Absorbed, *batch, error) {
+	chain, trim, err := a.readChain(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if last != nil && chain.Version != 0 && chain.Chain.Nonce == a.nonce {
+		last.Chain = chain
+		return last, nil, nil
+	}
+	if err := a.mine(chain); err != nil {
+		return nil, nil, err
+	}
+	if err := a.readStreams(ctx); err != nil {
+		return nil, nil, err
+	}
+	limits := a.c.store.Limits()
+	b := &batch{ops: make([]metastore.Op, 0, 8+4*len(a.streams)), conds: make([]metastore.Cond, 0, 1+2*len(a.streams))}
+	out := &Absorbed{}
+	m := Batch{}
+	budget := limits.MaxOps - chainOps
+	for i := range a.req.Slots {
+		in := &a.req.Slots[i]
+		cost := a.slotCost(in)
+		if i > 0 && (cost > budget || b.bytes > limits.MaxBytes/2 || 24*len(m.Inventory) > limits.MaxBytes/4) {
+			break
+		}
+		budget -= cost
+		out.Verdicts = append(out.Verdicts, a.judgeSlot(b, &m, in))
+		m.End = in.Slot + 1
+		m.Bytes += uint64(in.Size)
+		out.Slots++
+	}
+	a.chain = chain.Chain
+	a.chain.Checkpoint = m.End
+	a.chain.AbsorbedBytes += m.Bytes
+	a.chain.Nonce = a.nonce
+	out.Chain = ChainAt{ID: a.req.Chain, Chain: a.chain}
+	out.Owed = a.chain.AbsorbedBytes - min(trim.SettledBytes, a.chain.AbsorbedBytes)
+	if out.Owed > a.c.timing.SettleOwedBytes {
+		// The cached trim record may be old: look before hurrying the auditor.
+		at, err := a.c.ReadTrim(ctx, a.req.Chain)
+		if err != nil {
+			return nil, nil, err
+		}
+		a.cache.trim = at.Trim
+		out.Owed = a.chain.AbsorbedBytes - min(at.Trim.SettledBytes, a.chain.AbsorbedBytes)
+	}
+	b.when(metastore.At(ChainKey(a.req.Chain), chain.Version))
+	b.append(metastore.Put(ChainKey(a.req.Chain), a.chain.encode()))
+	now := a.c.clk.Now()
+	if err := a.finishStreams(ctx, b, now); err != nil {
+		return nil, nil, err
+	}
+	a.armBatch(b, &m, out.Owed, now)
+	return out, b, nil
+}
+
+// chainOps bounds what a commit needs beside its streams: the chain record, the
+// batch marker, its schedule entry and pending entries.
+const chainOps = 3 + MaxAttributed
+
+// perStream bounds what a stream needs: its head, and on its first commit its mark,
+// its retention marker and the removal of an older one.
+const perStream = 4
+
+// slotCost bounds the operations that a slot adds. Runs of accepted records become
+// one span each; only a conditional append can be turned down between accepted ones.
+func (a *absorb) slotCost(in *SlotIn) int {
+	n := 0
+	for i := range in.Footer.Sections {
+		s := &in.Footer.Sections[i]
+		n += spansAtMost(s.Appends)
+		if t := a.by[StreamID(s.Stream)]; t != nil && !t.judged {
+			n += perStream
+		}
+	}
+	return n
+}
+
+func spansAtMost(as []format.Append) int {
+	n := 1
+	for i := range as {
+		if as[i].HasExpected || as[i].HasProducer {
+			n++
+		}
+	}
+	return n
+}
+
+// FlightCost returns what an append adds to its flight's absorb, in operations, and
+// what one commit can hold: a flight keeps below, so that its slot always fits one commit.
+func (c *Catalog) FlightCost(newStream, conditional bool) (cost, most int) {
+	if newStream {
+		cost += perStream + 1
+	}
+	if conditional {
+		cost++
+	}
+	return cost, c.store.Limits().MaxOps - chainOps
+}
+
+func (a *absorb) readChain(ctx context.Context) (ChainAt, Trim, error) {
+	if a.cache.chain.Version != 0 && a.cache.chain.ID == a.req.Chain {
+		return a.cache.chain, a.cache.trim, nil
+	}
+	recs, err := a.c.store.Get(ctx, ChainKey(a.req.Chain), TrimKey(a.req.Chain))
+	if err != nil {
+		return ChainAt{}, Trim{}, err
+	}
+	chain, err := decodeChainRecord(a.req.Chain, recs[0])
+	if err != nil {
+		return ChainAt{}, Trim{}, err
+	}
+	var trim Trim
+	if recs[1].Exists() {
+		if trim, err = DecodeTrim(recs[1].Value); err != nil {
+			return ChainAt{}, Trim{}, err
+		}
+	}
+	a.cache.chain, a.cache.trim = chain, trim
+	return chain, trim, nil
+}
+
+// mine tells whether the chain is still this caller's to absorb, from this slot on.
+func (a *absorb) mine(at ChainAt) error {
+	want, nonce := ChainOpen, at.Chain.SettleNonce
+	if a.req.Fence != nil {
+		want, nonce = ChainFencing, a.req.Fence.Nonce
+	}
+	switch {
+	case at.Version == 0:
+		return fmt.Errorf("%w: the chain is retired", ErrFenced)
+	case at.Chain.State != want || at.Chain.SettleNonce != nonce:
+		return fmt.Errorf("%w: the chain is %v", ErrFenced, at.Chain.State)
+	case at.Chain.Checkpoint != a.req.Slots[0].Slot:
+		return fmt.Errorf("%w: its checkpoint is %d, not %d", ErrFenced, at.Chain.Checkpoint, a.req.Slots[0].Slot)
+	}
+	return nil
+}
+
+// readStreams gathers the streams of all slots and reads those not cached.
+func (a *absorb) readStreams(ctx context.Context) error {
+	a.streams = a.streams[:0]
+	a.by = make(map[StreamID]*touched)
+	var keys []string
+	var missing []*touched
+	for _, in := range a.req.Slots {
+		for i := range in.Footer.Sections {
+			id := StreamID(in.Footer.Sections[i].Stream)
+			if a.by[id] != nil {
+				continue
+			}
+			t := &touched{id: id, cached: a.cache.get(id)}
+			a.by[id] = t
+			a.streams = append(a.streams, t)
+			if t.cached == nil {
+				missing = append(missing, t)
+				keys = append(keys, StreamKey(id), HeadKey(id))
+			}
+		}
+	}
+	recs, err := a.c.get(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	for i, t := range missing {
+		if t.cached, err = decodeCached(recs[2*i], recs[2*i+1]); err != nil {
+			return fmt.Errorf("stream %v: %w", t.id, err)
+		}
+		a.cache.put(t.id, t.cached)
+	}
+	for _, t := range a.streams {
+		t.head = t.cached.head.clone()
+	}
+	return nil
+}
+
+// judgeSlot judges a slot's appends in order, and puts spans for what it accepts.
+func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
+	verdicts := make([][]Verdict, len(in.Footer.Sections))
+	object := SlotKey(a.req.Chain, in.Slot)
+	for i := range in.Footer.Sections {
+		sec := &in.Footer.Sections[i]
+		t := a.by[StreamID(sec.Stream)]
+		t.judged = true
+		first := t.head.Next
+		out := make([]Verdict, len(sec.Appends))
+		run := Span{Object: object}
+		ordinal := uint32(0)
+		for j := range sec.Appends {
+			ap := &sec.Appends[j]
+			out[j] = judge(t.cached.streamOrNil(), &t.head, ap)
+			if out[j].Code == Accepted {
+				if run.Count == 0 {
+					run.First, run.Ordinal, run.FirstTimestamp = out[j].First, ordinal, ap.FirstTimestamp
+				}
+				run.Count += uint64(ap.Count)
+				run.MaxTimestamp, run.BytePos = t.head.MaxTimestamp, t.head.Bytes
+			} else {
+				putRun(b, t.id, sec, &run)
+			}
+			ordinal += ap.Count
+		}
+		putRun(b, t.id, sec, &run)
+		verdicts[i] = out
+		if t.head.Next == first {
+			continue
+		}
+		t.moved = true
+		t.head.setLast(a.req.Chain, in.Slot)
+		m.Inventory = append(m.Inventory, SlotItem{in.Slot, t.id, first, t.head.Next - first})
+		m.add(t.id)
+	}
+	return verdicts
+}
+
+// putRun puts the span of a run of accepted records, and begins a new one.
+func putRun(b *batch, id StreamID, sec *format.Section, run *Span) {
+	if run.Count == 0 {
+		return
+	}
+	run.Offset, run.Length = sec.Range(run.Ordinal, uint32(run.Count))
+	b.append(metastore.Put(SpanKey(id, run.Last()), run.Encode()))
+	*run = Span{Object: run.Object}
+}
+
+// setLast notes the chain's last slot that holds records of the stream.
+func (h *Head) setLast(c ChainID, slot uint64) {
+	for i := range h.Chains {
+		if h.Chains[i].Chain == c {
+			h.Chains[i].Slot = slot
+			return
+		}
+	}
+	h.Chains = append(h.Chains, ChainLast{c, slot})
+}
+
+// finishStreams adds the conditions of all streams judged, and the heads and retention markers of those that moved.
+// A stream that was judged and did not move is a condition all the same: a verdict
+// that turns an append down is as binding as one that accepts it.
+func (a *absorb) finishStreams(ctx context.Context, b *batch, now time.Time) error {
+	var keys []string
+	var marked []*touched
+	for _, t := range a.streams {
+		if t.moved && wantsMark(t) {
+			marked = append(marked, t)
+			keys = append(keys, MarkKey(t.id))
+		}
+	}
+	recs, err := a.c.get(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	for i, t := range marked {
+		t.mark, t.hasMark = recs[i], true
+	}
+	for _, t := range a.streams {
+		if !t.judged {
+			continue // only slots that did not fit hold it
+		}
+		b.when(metastore.At(StreamKey(t.id), t.cached.streamVersion), metastore.At(HeadKey(t.id), t.cached.headVersion))
+		if !t.moved {
+			continue
+		}
+		if len(t.head.Chains) > len(t.cached.head.Chains) && len(t.head.Chains) > 1 {
+			if err := a.dropChains(ctx, &t.head); err != nil {
+				return err
+			}
+		}
+		b.append(metastore.Put(HeadKey(t.id), t.head.encode()))
+		if t.hasMark && t.mark.Exists() {
+			if err := armRetention(b, t, now); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// wantsMark tells whether absorb may have to arm the stream's retention: at its
+// first commit, or where its policy asks for it. A stream without a policy costs
+// nothing more after its first commit.
+func wantsMark(t *touched) bool {
+	return t.cached.head.Next == 0 || t.cached.stream.Policy != (Policy{})
+}
+
+// armRetention moves the stream's one retention marker where it must: at the first
+// commit; where none stands and there is a max age; to now, where the bytes above the watermark
+// exceed the max bytes. The earlier time wins, else nothing is written.
+func armRetention(b *batch, t *touched, now time.Time) error {
+	mark, err := DecodeMark(t.mark.Value)
+	if err != nil {
+		return fmt.Errorf("stream %v: %w", t.id, err)
+	}
+	p := t.cached.stream.Policy
+	ready := uint64(0)
+	switch over := p.MaxBytes > 0 && t.head.Bytes-min(mark.WatermarkBytes, t.head.Bytes) > p.MaxBytes; {
+	case over:
+		ready = readyAt(now, 0)
+	case p.MaxAgeMS > 0 && mark.RetentionKey == "":
+		ready = readyAt(now.Add(time.Duration(p.MaxAgeMS)*time.Millisecond), MarkerBucket)
+	case t.cached.head.Next == 0 && mark.RetentionKey == "":
+		ready = readyAt(now, MarkerBucket)
+	default:
+		return nil
+	}
+	if old, err := ParseDue(mark.RetentionKey); err == nil && old.Order <= ready {
+		return nil
+	}
+	b.when(metastore.At(MarkKey(t.id), t.mark.Version))
+	key := DueKey(Retention, ready, t.id.String())
+	if mark.RetentionKey != "" {
+		b.append(metastore.Delete(mark.RetentionKey))
+	}
+	b.append(metastore.Put(key, RetentionMarker{}.encode()))
+	mark.RetentionKey = key
+	b.append(metastore.Put(MarkKey(t.id), mark.encode()))
+	return nil
+}
+
+// dropChains forgets the chains that are gone or rewritten past the slot noted: a
+// teardown need not wait for them. Cursors only advance, so that no condition is needed.
+func (a *absorb) dropChains(ctx context.Context, h *Head) error {
+	var keys []string
+	for _, l := range h.Chains {
+		keys = append(keys, TrimKey(l.Chain))
+	}
+	recs, err := a.c.get(ctx, keys...)
+	if err != nil {
+		return err
+	}
+	kept := h.Chains[:0:0]
+	for i, l := range h.Chains {
+		if l.Chain != a.req.Chain {
+			if !recs[i].Exists() {
+				continue
+			}
+			if t, err := DecodeTrim(recs[i].Value); err == nil && t.Rewritten > l.Slot {
+				continue
+			}
+		}
+		kept = append(kept, l)
+	}
+	h.Chains = kept
+	return nil
+}
+
+// armBatch arms the one batch marker of these slots.
+func (a *absorb) armBatch(b *batch, m *Batch, owed uint64, now time.Time) {
+	first := a.req.Slots[0].Slot
+	ready := readyAt(now, a.c.timing.SettleAgeCap)
+	if owed > a.c.timing.SettleOwedBytes {
+		ready = uint64(unixMS(now))
+	}
+	m.Ready = int64(ready)
+	key := BatchKey(a.req.Chain, first)
+	b.append(metastore.Put(key, m.Encode()))
+	b.append(metastore.Put(ScheduleKey(a.req.Chain, first, m.Ready), newEncoder(0).b))
+	for _, id := range m.Streams {
+		b.append(metastore.Put(pendingKey(id, key), newEncoder(0).b))
+	}
+}
+
+// remember keeps in the cache what the commit wrote.
+func (a *absorb) remember(v metastore.Version) {
+	a.cache.chain = ChainAt{a.req.Chain, a.chain, v}
+	for _, t := range a.streams {
+		if t.moved {
+			t.cached.head, t.cached.headVersion = t.head, v
+		}
+	}
+}
+
+// Cache keeps decoded records between the absorbs of one star. Versions make it
+// safe: a stale entry conflicts, and a conflict empties it. It belongs to one task.
+type Cache struct {
+	most    int
+	chain   ChainAt
+	trim    Trim
+	streams map[StreamID]*cachedStream
+}
+
+type cachedStream struct {
+	stream                     Stream
+	head                       Head
+	streamVersion, headVersion metastore.Version
+}
+
+// NewCache returns a cache of up to most streams; when it is full it starts afresh.
+func NewCache(most int) *Cache { return &Cache{most: most, streams: make(map[StreamID]*cachedStream)} }
+
+func (k *Cache) get(id StreamID) *cachedStream { return k.streams[id] }
+
+func (k *Cache) put(id StreamID, s *cachedStream) {
+	if k.most == 0 {
+		return
+	}
+	if len(k.streams) >= k.most {
+		clear(k.streams)
+	}
+	k.streams[id] = s
+}
+
+func (k *Cache) purge() {
+	k.chain, k.trim = ChainAt{}, Trim{}
+	clear(k.streams)
+}
+
+func decodeCached(stream, head metastore.Record) (*cachedStream, error) {
+	s := &cachedStream{streamVersion: stream.Version, headVersion: head.Version}
+	if !stream.Exists() || !head.Exists() {
+		return s, nil
+	}
+	var e1, e2 error
+	s.stream, e1 = DecodeStream(stream.Value)
+	s.head, e2 = DecodeHead(head.Value)
+	return s, errors.Join(e1, e2)
+}
+
+// streamOrNil is nil where the stream has no records any more.
+func (s *cachedStream) streamOrNil() *Stream {
+	if s.streamVersion == 0 || s.headVersion == 0 {
+		return nil
+	}
+	return &s.stream
+}
