@@ -58,12 +58,13 @@ type Info struct {
 // Bucket stores immutable objects. An object is visible whole or not at all, and
 // to every reader from the moment its put is answered.
 type Bucket interface {
-	// Put writes an object, durably before it returns nil.
+	// Put writes an object, durably before it returns nil. The body belongs to the
+	// bucket from the call on: nobody may change it again.
 	Put(ctx context.Context, key string, body []byte, opt PutOptions) error
 
 	// Get reads n bytes from offset off ≥ 0; n < 0 reads to the end. A range that
 	// begins within the object and reaches past its end is cut short at the end; one that begins
-	// at or past the end gives no bytes and no error.
+	// at or past the end gives no bytes and no error. The bytes must not be modified.
 	Get(ctx context.Context, key string, off, n int64) ([]byte, error)
 
 	// Stat returns an object's size.
@@ -80,8 +81,12 @@ type Bucket interface {
 	List(ctx context.Context, prefix, after string, limit int) ([]Info, error)
 }
 
+// maxSegment is what a file name may have, with room for a temporary suffix.
+const maxSegment = 250
+
 // CheckKey refuses keys that no implementation has to store: a key is 1 to 512
-// bytes of letters, digits and "._-~/", its segments are neither empty nor "." nor "..".
+// bytes of letters, digits and "._-~/", its segments are neither empty nor longer than
+// 250 bytes nor "." nor "..".
 func CheckKey(key string) error {
 	if key == "" || len(key) > 512 {
 		return fmt.Errorf("%w: %q must have 1 to 512 bytes", ErrBadKey, key)
@@ -96,7 +101,7 @@ func CheckKey(key string) error {
 		}
 	}
 	for seg := range strings.SplitSeq(key, "/") {
-		if seg == "" || seg == "." || seg == ".." {
+		if seg == "" || len(seg) > maxSegment || seg == "." || seg == ".." {
 			return fmt.Errorf("%w: %q has a segment %q", ErrBadKey, key, seg)
 		}
 	}

@@ -1,0 +1,181 @@
+package objstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nova-store/nova/clock"
+)
+
+const (
+	// probeTries bounds how often a probe that met a surprise is tried.
+	probeTries = 10
+	// probePutTime is what each put of a probe is given, so that it is legal on a
+	// bucket that demands a NotAfter.
+	probePutTime = time.Minute
+	// The pause after the first surprise is up to 100 ms; it doubles up to 1 s.
+	probeFirstPause = 100 * time.Millisecond
+	probeLastPause  = time.Second
+)
+
+// ProbeError tells why a bucket cannot be used.
+type ProbeError struct {
+	// Step is what was tried, as "ranged read".
+	Step string
+	// Needs is the permission or feature that the bucket lacks.
+	Needs string
+	// Err is what happened instead.
+	Err error
+}
+
+func (e *ProbeError) Error() string {
+	return fmt.Sprintf("the bucket cannot be used: %s: %v (Nova needs %s)", e.Step, e.Err, e.Needs)
+}
+
+func (e *ProbeError) Unwrap() error { return e.Err }
+
+// Probe finds out at start-up whether a bucket does what Nova needs of it, under the
+// scratch key probe/{name}: a put overwrites what an earlier probe left, a put if-absent
+// refuses a second writer and accepts a first one, reads and ranged reads give the bytes that
+// were put, and a delete removes them. It leaves no object; a crash leaves one at
+// most, of a few bytes, which the next probe of that name overwrites.
+//
+// A surprise may be the work of another process that starts under the same name, or
+// of a bad connection, so it is tried ten times with random pauses, some seconds
+// in all. What is still wrong then is a *ProbeError. A context that ends gives its
+// error, a name that makes no key ErrBadKey.
+//
+// Besides the auditor, this is the only caller of Bucket.Delete: what it deletes is its own and nothing else's.
+func Probe(ctx context.Context, clk clock.Clock, b Bucket, name string) error {
+	key := "probe/" + name
+	if err := CheckKey(key); err != nil {
+		return fmt.Errorf("probe the bucket: %w", err)
+	}
+	pause := probeFirstPause
+	for try := 1; ; try++ {
+		err := probeOnce(ctx, clk, b, key)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("probe the bucket: %w", ctx.Err())
+		}
+		if try == probeTries {
+			return err
+		}
+		if err := clk.Sleep(ctx, time.Duration(clk.Rand()%uint64(pause))); err != nil {
+			return fmt.Errorf("probe the bucket: %w", err)
+		}
+		pause = min(2*pause, probeLastPause)
+	}
+}
+
+const (
+	needsWrite       = "permission to write objects (on S3: s3:PutObject)"
+	needsRead        = "permission to read objects (on S3: s3:GetObject)"
+	needsStat        = "permission to read objects and their size (on S3: s3:GetObject)"
+	needsDelete      = "permission to delete objects (on S3: s3:DeleteObject)"
+	needsConditional = "conditional writes that refuse a second writer of a key (on S3: If-None-Match: *)"
+	needsRanges      = "reads of byte ranges (on S3: the Range header)"
+	needsConsistency = "a read to see the last write or delete that was answered"
+)
+
+var (
+	errNotRefused = errors.New("a second writer was not refused")
+	errOtherBytes = errors.New("other bytes than those put were read")
+	errStillThere = errors.New("the object is still there after its delete")
+)
+
+// probeOnce is one pass. Each body is random, so that another process's is
+// recognised.
+func probeOnce(ctx context.Context, clk clock.Clock, b Bucket, key string) error {
+	body := func() []byte { return fmt.Appendf(nil, "nova probe %016x\n", clk.Rand()) }
+	put := func(body []byte, ifAbsent bool) error {
+		return b.Put(ctx, key, body, PutOptions{IfAbsent: ifAbsent, NotAfter: clk.Now().Add(probePutTime)})
+	}
+
+	over := body()
+	if err := put(over, false); err != nil {
+		return &ProbeError{"put", needsWrite, err}
+	}
+	if err := probeSecondWriter(put(body(), true)); err != nil {
+		return err
+	}
+	if err := probeReads(ctx, b, key, over); err != nil {
+		return err
+	}
+	if err := probeDelete(ctx, b, key); err != nil {
+		return err
+	}
+	first := body()
+	if err := put(first, true); err != nil {
+		return &ProbeError{"put if-absent", needsConditional, err}
+	}
+	if err := probeSecondWriter(put(body(), true)); err != nil {
+		return err
+	}
+	if err := probeReads(ctx, b, key, first); err != nil {
+		return err
+	}
+	return probeDelete(ctx, b, key)
+}
+
+// probeSecondWriter judges the answer to a put if-absent of a key that has an object.
+func probeSecondWriter(err error) error {
+	switch {
+	case errors.Is(err, ErrExists):
+		return nil
+	case err == nil:
+		err = errNotRefused
+	}
+	return &ProbeError{"put if-absent over an object", needsConditional, err}
+}
+
+// probeReads checks that the object is body.
+func probeReads(ctx context.Context, b Bucket, key string, body []byte) error {
+	got, err := b.Get(ctx, key, 0, -1)
+	if err != nil {
+		return &ProbeError{"read", needsRead, err}
+	}
+	if !bytes.Equal(got, body) {
+		return &ProbeError{"read", needsConsistency, errOtherBytes}
+	}
+	const off, n = 11, 5
+	part, err := b.Get(ctx, key, off, n)
+	if err != nil {
+		return &ProbeError{"ranged read", needsRanges, err}
+	}
+	if !bytes.Equal(part, body[off:off+n]) {
+		return &ProbeError{"ranged read", needsRanges, errOtherBytes}
+	}
+	info, err := b.Stat(ctx, key)
+	if err == nil && info.Size != int64(len(body)) {
+		err = fmt.Errorf("an object of %d bytes is said to have %d", len(body), info.Size)
+	}
+	if err != nil {
+		return &ProbeError{"stat", needsStat, err}
+	}
+	return nil
+}
+
+// probeDelete removes the object and checks that it is gone.
+func probeDelete(ctx context.Context, b Bucket, key string) error {
+	errs := b.Delete(ctx, []string{key})
+	if len(errs) != 1 {
+		return &ProbeError{"delete", needsDelete, fmt.Errorf("%d answers to one key", len(errs))}
+	}
+	if errs[0] != nil {
+		return &ProbeError{"delete", needsDelete, errs[0]}
+	}
+	_, err := b.Get(ctx, key, 0, -1)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case err == nil:
+		err = errStillThere
+	}
+	return &ProbeError{"read after the delete", needsConsistency, err}
+}
