@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 )
 
 // ErrCorruptValue: a metadata value does not decode, or is of a future format.
@@ -54,6 +55,19 @@ func (d *decoder) uint() uint64 {
 	d.b = d.b[n:]
 	return v
 }
+
+// upTo reads a number that is at most most: a state of a later version, or a number
+// that does not fit what it is read into, is refused rather than cut.
+func (d *decoder) upTo(most uint64) uint64 {
+	v := d.uint()
+	if v > most {
+		d.bad, d.b = true, nil
+		return 0
+	}
+	return v
+}
+
+func (d *decoder) uint32() uint32 { return uint32(d.upTo(math.MaxUint32)) }
 
 func (d *decoder) int() int64 {
 	v, n := binary.Varint(d.b)

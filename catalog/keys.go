@@ -288,6 +288,12 @@ func ShardRange(q Queue, shard int) metastore.Range {
 	return metastore.Prefix(duePrefix(q, shard))
 }
 
+// ShardFrom is where the markers of an order begin in what discovery walks of a
+// shard: of a queue ordered by time, or of denorm's schedule, a ready time in Unix ms.
+func ShardFrom(q Queue, shard int, order uint64) string {
+	return ShardRange(q, shard).Start + hex16(order)
+}
+
 func duePrefix(q Queue, shard int) string { return "due/" + string(q) + "/" + hex2(shard) + "/" }
 
 // DueKey is the key of a marker. Denorm's order is the chain coordinate and has

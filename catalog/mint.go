@@ -69,7 +69,7 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 		case req.Previous != 0 && head.Epoch > req.Previous && head.Incarnation != req.Incarnation:
 			return ChainID{}, fmt.Errorf("%s: %w: it holds epoch %d, this process held %d", what, ErrReplaced, head.Epoch, req.Previous)
 		}
-		earlier, err := c.unretired(ctx, req.Star)
+		earlier, err := c.unretired(ctx, req.Star, head.Epoch)
 		if err != nil {
 			return ChainID{}, fmt.Errorf("%s: %w", what, err)
 		}
@@ -124,11 +124,11 @@ type trimAt struct {
 	version metastore.Version
 }
 
-// unretired reads the trim records of a star's epochs that are not retired, oldest
-// first. An unreadable one is left out: its marker stands.
-func (c *Catalog) unretired(ctx context.Context, star string) ([]trimAt, error) {
+// unretired reads the trim records of a star's epochs up to newest that are not
+// retired, oldest first. An unreadable one is left out: its marker stands.
+func (c *Catalog) unretired(ctx context.Context, star string, newest uint64) ([]trimAt, error) {
 	var out []trimAt
-	r := metastore.Prefix("trim/" + star + "/")
+	r := metastore.Range{Start: "trim/" + star + "/", End: TrimKey(ChainID{star, newest}) + "\x00"}
 	for {
 		page, err := c.store.Scan(ctx, r, 256)
 		if err != nil {

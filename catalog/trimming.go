@@ -148,13 +148,14 @@ func (c *Catalog) ResolveMarker(ctx context.Context, m MarkerAt) error {
 	return c.deleteAt(ctx, "resolving "+m.Due.Key, m.Due.Key, m.Version)
 }
 
-// RearmTrimCheck moves a chain's trimcheck ahead. Where the new key already stands
-// the larger end is kept.
+// RearmTrimCheck moves a chain's trimcheck ahead, rounded up as when it was armed, so that
+// the checks of a chain that is held back collapse into few. Where the new key already
+// stands the larger end is kept.
 //
 // Conditions: the marker is at the version judged, the new key as read. A late twin fails on the marker.
 func (c *Catalog) RearmTrimCheck(ctx context.Context, m MarkerAt, upTo uint64, delay time.Duration) error {
 	what := "re-arming " + m.Due.Key
-	key := DueKey(TrimCheck, uint64(unixMS(c.clk.Now().Add(max(delay, MinRearm)))), m.Due.Subject)
+	key := DueKey(TrimCheck, readyAt(c.clk.Now(), max(delay, MinRearm)), m.Due.Subject)
 	if key <= m.Due.Key {
 		return fmt.Errorf("%s: %w: the clock went back", what, ErrMoved)
 	}

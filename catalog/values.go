@@ -141,7 +141,7 @@ func (v Chain) encode() []byte {
 // DecodeChain reads a Chain.
 func DecodeChain(b []byte) (Chain, error) {
 	d := newDecoder(b)
-	v := Chain{State: ChainState(d.uint()), Window: d.uint(), Checkpoint: d.uint(), AbsorbedBytes: d.uint(),
+	v := Chain{State: ChainState(d.upTo(uint64(ChainSealed))), Window: d.uint(), Checkpoint: d.uint(), AbsorbedBytes: d.uint(),
 		Nonce: d.uint(), SettleNonce: d.uint(), Seal: d.uint(), WindowEnd: d.uint(), SealedAt: d.int()}
 	return v, d.done("chain")
 }
@@ -225,7 +225,7 @@ func (v Stream) encode() []byte {
 // DecodeStream reads a Stream.
 func DecodeStream(b []byte) (Stream, error) {
 	d := newDecoder(b)
-	v := Stream{Name: d.string(), State: StreamState(d.uint()), Created: d.int(), Deleted: d.int(), Nonce: d.uint(),
+	v := Stream{Name: d.string(), State: StreamState(d.upTo(uint64(StreamTearing))), Created: d.int(), Deleted: d.int(), Nonce: d.uint(),
 		Policy: Policy{MaxAgeMS: d.int(), MaxBytes: d.uint()}}
 	return v, d.done("stream")
 }
@@ -288,7 +288,7 @@ func DecodeHead(b []byte) (Head, error) {
 		v.Chains = append(v.Chains, ChainLast{ChainID{d.string(), d.uint()}, d.uint()})
 	}
 	for n := d.count(); n > 0 && !d.bad; n-- {
-		v.Producers = append(v.Producers, ProducerState{ID: d.string(), Epoch: uint32(d.uint()), Seq: d.uint(), First: d.uint(), Last: d.uint()})
+		v.Producers = append(v.Producers, ProducerState{ID: d.string(), Epoch: d.uint32(), Seq: d.uint(), First: d.uint(), Last: d.uint()})
 	}
 	return v, d.done("head")
 }
@@ -348,9 +348,9 @@ func (v Span) Encode() []byte {
 // DecodeSpan reads a Span.
 func DecodeSpan(b []byte) (Span, error) {
 	d := newDecoder(b)
-	v := Span{First: d.uint(), Object: d.string(), Offset: int64(d.uint()), Length: int64(d.uint()), Ordinal: uint32(d.uint()),
+	v := Span{First: d.uint(), Object: d.string(), Offset: int64(d.uint()), Length: int64(d.uint()), Ordinal: d.uint32(),
 		Count: d.uint(), FirstTimestamp: d.int(), MaxTimestamp: d.int(), BytePos: d.uint()}
-	if v.Count == 0 || v.Offset < 0 || v.Length <= 0 {
+	if v.Count == 0 || v.Last() < v.First || v.Offset < 0 || v.Length <= 0 {
 		d.bad = true
 	}
 	return v, d.done("span")

@@ -55,8 +55,11 @@ func RoundUp(t time.Time, bucket time.Duration) time.Time {
 	}
 	ns := t.UnixNano()
 	b := int64(bucket)
-	if r := ns % b; r != 0 {
+	switch r := ns % b; {
+	case r > 0:
 		ns += b - r
+	case r < 0: // before the epoch the remainder is negative
+		ns -= r
 	}
 	return time.Unix(0, ns).UTC()
 }

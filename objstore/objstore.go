@@ -81,12 +81,13 @@ type Bucket interface {
 	List(ctx context.Context, prefix, after string, limit int) ([]Info, error)
 }
 
-// maxSegment is what a file name may have, with room for a temporary suffix.
-const maxSegment = 250
+// MaxSegmentBytes is the longest segment of a key: the longest file name of the file
+// systems in use.
+const MaxSegmentBytes = 255
 
 // CheckKey refuses keys that no implementation has to store: a key is 1 to 512
 // bytes of letters, digits and "._-~/", its segments are neither empty nor longer than
-// 250 bytes nor "." nor "..".
+// 255 bytes nor "." nor "..".
 func CheckKey(key string) error {
 	if key == "" || len(key) > 512 {
 		return fmt.Errorf("%w: %q must have 1 to 512 bytes", ErrBadKey, key)
@@ -101,7 +102,7 @@ func CheckKey(key string) error {
 		}
 	}
 	for seg := range strings.SplitSeq(key, "/") {
-		if seg == "" || len(seg) > maxSegment || seg == "." || seg == ".." {
+		if seg == "" || len(seg) > MaxSegmentBytes || seg == "." || seg == ".." {
 			return fmt.Errorf("%w: %q has a segment %q", ErrBadKey, key, seg)
 		}
 	}

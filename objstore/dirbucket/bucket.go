@@ -60,9 +60,6 @@ const (
 	tempFolder = ".tmp" // holds files that are not yet objects
 	lockFile   = "LOCK"
 
-	// maxSegment is the longest file name of the file systems in use.
-	maxSegment = 255
-
 	// maxParallelSyncs bounds the folders that one call syncs side by side.
 	maxParallelSyncs = 16
 )
@@ -276,11 +273,6 @@ func checkKey(key string) error {
 	first, _, _ := strings.Cut(key, "/")
 	if first == tempFolder || first == lockFile {
 		return fmt.Errorf("%w: %q: %s is the directory bucket's own", objstore.ErrBadKey, key, first)
-	}
-	for seg := range strings.SplitSeq(key, "/") {
-		if len(seg) > maxSegment {
-			return fmt.Errorf("%w: %q has a segment of more than %d bytes", objstore.ErrBadKey, key, maxSegment)
-		}
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ func TestClosed(t *testing.T) {
 func TestReservedKeys(t *testing.T) {
 	b := openTest(t, t.TempDir())
 	ctx := t.Context()
-	for _, key := range []string{".tmp", ".tmp/x", "LOCK", "LOCK/x", "a/" + strings.Repeat("x", maxSegment+1)} {
+	for _, key := range []string{".tmp", ".tmp/x", "LOCK", "LOCK/x", "a/" + strings.Repeat("x", objstore.MaxSegmentBytes+1)} {
 		require.ErrorIs(t, b.Put(ctx, key, nil, objstore.PutOptions{}), objstore.ErrBadKey)
 		_, err := b.Get(ctx, key, 0, -1)
 		require.ErrorIs(t, err, objstore.ErrBadKey)
@@ -114,7 +114,7 @@ func TestReservedKeys(t *testing.T) {
 		require.ErrorIs(t, err, objstore.ErrBadKey)
 		require.ErrorIs(t, b.Delete(ctx, []string{key})[0], objstore.ErrBadKey)
 	}
-	for _, key := range []string{"a/.tmp", "a/LOCK", "lock", ".tmpx", "a/" + strings.Repeat("x", maxSegment)} {
+	for _, key := range []string{"a/.tmp", "a/LOCK", "lock", ".tmpx", "a/" + strings.Repeat("x", objstore.MaxSegmentBytes)} {
 		require.NoError(t, b.Put(ctx, key, nil, ifAbsent))
 	}
 }

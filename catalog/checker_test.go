@@ -1,0 +1,377 @@
+package catalog_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/nova-store/nova/catalog"
+)
+
+// The checker reads the raw keys by rules of its own, from design's table, and
+// judges them by what must hold. It never asks the catalog what is right.
+
+// keyspace is the records, sorted by what they are.
+type keyspace struct {
+	chains     map[catalog.ChainID]catalog.Chain
+	trims      map[catalog.ChainID]catalog.Trim
+	batches    map[catalog.ChainID]map[uint64]catalog.Batch
+	trimChecks map[catalog.ChainID][]uint64
+	settles    map[catalog.ChainID][]string
+	heads      map[catalog.StreamID]catalog.Head
+	marks      map[catalog.StreamID]catalog.Mark
+	streams    map[catalog.StreamID]catalog.Stream
+	names      map[string]catalog.StreamID
+	spans      map[catalog.StreamID][]catalog.Span // in order of their last offsets
+	refs       map[string]map[string]bool          // object → stream~last
+	intents    map[string]catalog.Intent
+	reaps      map[string]int // object → standing reap-checks
+	retentions map[catalog.StreamID][]string
+	schedule   map[string]bool
+	pending    map[string]bool
+	wantSched  map[string]bool
+	wantPend   map[string]bool
+}
+
+func hexNumber(s string) uint64 {
+	n, err := strconv.ParseUint(s, 16, 64)
+	if err != nil || len(s) != 16 || strings.ToLower(s) != s {
+		panic(fmt.Sprintf("%q is not a number of a key", s))
+	}
+	return n
+}
+
+func hexChain(star, epoch string) catalog.ChainID {
+	return catalog.ChainID{Star: star, Epoch: hexNumber(epoch)}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// read sorts the mirror. It panics at a key that is not of the design's table.
+func (s *faultStore) read() *keyspace {
+	k := &keyspace{
+		chains: map[catalog.ChainID]catalog.Chain{}, trims: map[catalog.ChainID]catalog.Trim{},
+		batches:    map[catalog.ChainID]map[uint64]catalog.Batch{},
+		trimChecks: map[catalog.ChainID][]uint64{}, settles: map[catalog.ChainID][]string{},
+		heads: map[catalog.StreamID]catalog.Head{}, marks: map[catalog.StreamID]catalog.Mark{},
+		streams: map[catalog.StreamID]catalog.Stream{}, names: map[string]catalog.StreamID{},
+		spans: map[catalog.StreamID][]catalog.Span{}, refs: map[string]map[string]bool{},
+		intents: map[string]catalog.Intent{}, reaps: map[string]int{}, retentions: map[catalog.StreamID][]string{},
+		schedule: map[string]bool{}, pending: map[string]bool{}, wantSched: map[string]bool{}, wantPend: map[string]bool{},
+	}
+	for key, r := range s.mirror {
+		p := strings.Split(key, "/")
+		switch p[0] {
+		case "cluster", "auditor", "ids":
+		case "chain":
+			if len(p) == 3 {
+				k.chains[hexChain(p[1], p[2])] = must(catalog.DecodeChain(r.Value))
+			}
+		case "trim":
+			k.trims[hexChain(p[1], p[2])] = must(catalog.DecodeTrim(r.Value))
+		case "name":
+			k.names[p[1]] = must(catalog.DecodeID(r.Value))
+		case "stream":
+			k.streams[catalog.StreamID(hexNumber(p[1]))] = must(catalog.DecodeStream(r.Value))
+		case "head":
+			k.heads[catalog.StreamID(hexNumber(p[1]))] = must(catalog.DecodeHead(r.Value))
+		case "mark":
+			k.marks[catalog.StreamID(hexNumber(p[1]))] = must(catalog.DecodeMark(r.Value))
+		case "span":
+			id := catalog.StreamID(hexNumber(p[1]))
+			span := must(catalog.DecodeSpan(r.Value))
+			if span.First+span.Count-1 != hexNumber(p[2]) {
+				panic(key + " does not hold its last offset")
+			}
+			k.spans[id] = append(k.spans[id], span)
+		case "ref":
+			object, f := strings.ReplaceAll(p[1], "!", "/"), strings.Split(p[2], "~")
+			if k.refs[object] == nil {
+				k.refs[object] = map[string]bool{}
+			}
+			hexNumber(f[0])
+			hexNumber(f[1])
+			must(catalog.DecodeRef(r.Value))
+			k.refs[object][p[2]] = true
+		case "due":
+			k.readDue(key, p, r.Value)
+		case "schedule":
+			k.schedule[key] = true
+		case "pending":
+			k.pending[key] = true
+		default:
+			panic("a key of no kind: " + key)
+		}
+	}
+	for _, spans := range k.spans {
+		slices.SortFunc(spans, func(a, b catalog.Span) int { return int(int64(a.First - b.First)) })
+	}
+	return k
+}
+
+// readDue sorts one marker, and notes the index entries that must stand with it.
+func (k *keyspace) readDue(key string, p []string, value []byte) {
+	inShard := func(subject string) {
+		if p[2] != fmt.Sprintf("%02x", xxhash.Sum64String(subject)%64) {
+			panic(key + " is in a shard not its own")
+		}
+	}
+	pend := func(a catalog.Attribution) {
+		for _, id := range a.Streams {
+			k.wantPend[fmt.Sprintf("pending/%016x/%s~%s~%s", uint64(id), p[1], p[2], p[3])] = true
+		}
+	}
+	f := strings.Split(p[3], "~")
+	switch catalog.Queue(p[1]) {
+	case catalog.Denorm:
+		c, first := hexChain(f[0], f[1]), hexNumber(f[2])
+		inShard(f[0] + "~" + f[1])
+		b := must(catalog.DecodeBatch(value))
+		if k.batches[c] == nil {
+			k.batches[c] = map[uint64]catalog.Batch{}
+		}
+		k.batches[c][first] = b
+		k.wantSched[fmt.Sprintf("schedule/denorm/%s/%016x~%s", p[2], uint64(b.Ready), p[3])] = true
+		pend(b.Attribution)
+	case catalog.TrimCheck:
+		c := hexChain(f[1], f[2])
+		inShard(f[1] + "~" + f[2])
+		hexNumber(f[0])
+		k.trimChecks[c] = append(k.trimChecks[c], must(catalog.DecodeTrimCheckMarker(value)).UpTo)
+	case catalog.Settle:
+		c := hexChain(f[1], f[2])
+		inShard(f[1] + "~" + f[2])
+		k.settles[c] = append(k.settles[c], key)
+	case catalog.Retention:
+		id := catalog.StreamID(hexNumber(f[1]))
+		inShard(f[1])
+		k.retentions[id] = append(k.retentions[id], key)
+	case catalog.Orphan:
+		inShard(p[3])
+		k.intents[strings.ReplaceAll(p[3], "!", "/")] = must(catalog.DecodeIntent(value))
+	case catalog.Reap:
+		inShard(f[1])
+		hexNumber(f[0])
+		k.reaps[strings.ReplaceAll(f[1], "!", "/")]++
+		pend(catalog.DecodeReapMarker(value).Attribution)
+	default:
+		panic("a marker of no queue: " + key)
+	}
+}
+
+// frontier is the chain's lowest standing batch marker, or its checkpoint.
+func (k *keyspace) frontier(c catalog.ChainID) uint64 {
+	f := k.chains[c].Checkpoint
+	for first := range k.batches[c] {
+		f = min(f, first)
+	}
+	return f
+}
+
+// inBatch tells whether a slot is in a standing batch marker.
+func (k *keyspace) inBatch(c catalog.ChainID, slot uint64) bool {
+	for first, b := range k.batches[c] {
+		if slot >= first && slot < b.End {
+			return true
+		}
+	}
+	return false
+}
+
+// watched tells whether invariant 1 holds for an object that exists.
+func (k *keyspace) watched(object string) bool {
+	p := strings.Split(object, "/")
+	if p[0] != "slot" {
+		_, intent := k.intents[object]
+		return intent || len(k.refs[object]) > 0 || k.reaps[object] > 0
+	}
+	c, slot := hexChain(p[1], p[2]), hexNumber(p[3])
+	chain, ok := k.chains[c]
+	if !ok {
+		return false
+	}
+	settle := len(k.settles[c]) > 0
+	if slot >= chain.Checkpoint && settle || k.inBatch(c, slot) {
+		return true
+	}
+	if slot < k.trims[c].Trimmed {
+		return false
+	}
+	check := slices.ContainsFunc(k.trimChecks[c], func(upTo uint64) bool { return upTo > slot })
+	return check || chain.State == catalog.ChainSealed && settle
+}
+
+// check judges everything that must hold after every commit and every effect on the bucket.
+func (w *world) check() {
+	k := w.store.read()
+	for object := range w.objects {
+		if !k.watched(object) {
+			w.fail("1: nobody watches %s", object)
+		}
+	}
+	w.checkChains(k)
+	w.checkStreams(k)
+	for key := range k.wantSched {
+		if !k.schedule[key] {
+			w.fail("a batch marker's schedule entry is missing: %s", key)
+		}
+	}
+	for key := range k.wantPend {
+		if !k.pending[key] {
+			w.fail("a marker's pending entry is missing: %s", key)
+		}
+	}
+	if len(k.schedule) != len(k.wantSched) {
+		w.fail("%d schedule entries, %d batch markers", len(k.schedule), len(k.wantSched))
+	}
+	if len(k.pending) != len(k.wantPend) {
+		w.fail("%d pending entries, %d attributions", len(k.pending), len(k.wantPend))
+	}
+	w.last = k
+}
+
+func (w *world) checkChains(k *keyspace) {
+	for c := range k.batches {
+		if _, ok := k.chains[c]; !ok {
+			w.fail("a batch marker of %v, which is retired", c)
+		}
+	}
+	for c, chain := range k.chains {
+		t, ok := k.trims[c]
+		if !ok {
+			w.fail("chain %v has no trim record", c)
+		}
+		if keys := k.settles[c]; len(keys) != 1 || keys[0] != t.SettleKey {
+			w.fail("chain %v has the settle markers %q, its trim record names %s", c, keys, t.SettleKey)
+		}
+		f := k.frontier(c)
+		if t.Trimmed > t.Rewritten || t.Rewritten > f || f > chain.Checkpoint {
+			w.fail("chain %v: trimmed %d, rewritten %d, frontier %d, checkpoint %d", c, t.Trimmed, t.Rewritten, f, chain.Checkpoint)
+		}
+		for first, b := range k.batches[c] {
+			if b.End <= first || b.End > chain.Checkpoint {
+				w.fail("chain %v: a batch of [%d, %d) at checkpoint %d", c, first, b.End, chain.Checkpoint)
+			}
+			for other := range k.batches[c] {
+				if other > first && other < b.End {
+					w.fail("chain %v: batches at %d and %d overlap", c, first, other)
+				}
+			}
+		}
+		if w.last == nil {
+			continue
+		}
+		old, was := w.last.chains[c]
+		oldTrim := w.last.trims[c]
+		if was && (chain.Checkpoint < old.Checkpoint || chain.State < old.State || chain.AbsorbedBytes < old.AbsorbedBytes ||
+			old.State == catalog.ChainSealed && (chain.Seal != old.Seal || chain.Checkpoint != old.Checkpoint) ||
+			t.Rewritten < oldTrim.Rewritten || t.Trimmed < oldTrim.Trimmed || t.SettledBytes < oldTrim.SettledBytes ||
+			f < w.last.frontier(c)) {
+			w.fail("4: chain %v went back: %+v %+v, was %+v %+v", c, chain, t, old, oldTrim)
+		}
+		if w.retired[c] {
+			w.fail("chain %v came back", c)
+		}
+	}
+	for c := range k.trims {
+		if _, ok := k.chains[c]; !ok {
+			w.fail("a trim record of %v, which has no chain record", c)
+		}
+	}
+	if w.last != nil {
+		for c := range w.last.chains {
+			if _, ok := k.chains[c]; !ok {
+				w.retired[c] = true
+			}
+		}
+	}
+}
+
+func (w *world) checkStreams(k *keyspace) {
+	wantRefs := 0
+	for id, head := range k.heads {
+		if _, ok := k.streams[id]; !ok {
+			w.fail("stream %v has a head alone", id)
+		}
+		mark, ok := k.marks[id]
+		if !ok {
+			w.fail("stream %v has no mark", id)
+		}
+		switch keys := k.retentions[id]; {
+		case mark.RetentionKey == "" && len(keys) > 0, mark.RetentionKey != "" && (len(keys) != 1 || keys[0] != mark.RetentionKey):
+			w.fail("stream %v has the retention markers %q, its mark names %q", id, keys, mark.RetentionKey)
+		case head.Next > 0 && len(keys) == 0:
+			w.fail("stream %v has records and no retention marker", id)
+		}
+		if w.last != nil && head.Next < w.last.heads[id].Next {
+			w.fail("4: the next offset of stream %v went back", id)
+		}
+		next := min(w.killed[id], head.Next)
+		for i, s := range k.spans[id] {
+			if i == 0 && s.First < next {
+				next = s.First // not killed yet
+			}
+			if s.First != next {
+				w.fail("3: stream %v: a span begins at %d where %d was expected", id, s.First, next)
+			}
+			next = s.First + s.Count
+			if !strings.HasPrefix(s.Object, "slot/") {
+				wantRefs++
+				if !k.refs[s.Object][fmt.Sprintf("%016x~%016x", uint64(id), next-1)] {
+					w.fail("the span of stream %v at %d has no ref at %s", id, s.First, s.Object)
+				}
+			} else if p := strings.Split(s.Object, "/"); !k.inBatch(hexChain(p[1], p[2]), hexNumber(p[3])) {
+				w.fail("2: stream %v lies in %s, which is in no batch marker", id, s.Object)
+			}
+			w.checkContent(id, s)
+		}
+		if next != head.Next {
+			w.fail("3: the spans of stream %v end at %d, its head at %d", id, next, head.Next)
+		}
+	}
+	refs := 0
+	for _, r := range k.refs {
+		refs += len(r)
+	}
+	if refs != wantRefs {
+		w.fail("%d refs for %d spans outside slots", refs, wantRefs)
+	}
+	if len(k.names) != len(k.streams) {
+		w.fail("%d names for %d streams", len(k.names), len(k.streams))
+	}
+}
+
+// checkContent compares what a span names with what its offsets always held.
+func (w *world) checkContent(id catalog.StreamID, s catalog.Span) {
+	o := w.objects[s.Object]
+	if o == nil {
+		w.fail("2: the span of stream %v at %d names %s, which does not exist", id, s.First, s.Object)
+		return
+	}
+	sec := o.section(id)
+	if sec == nil || uint64(s.Ordinal)+s.Count > uint64(len(o.values[id])) {
+		w.fail("2: %s does not hold the span of stream %v at %d", s.Object, id, s.First)
+		return
+	}
+	if off, length := sec.Range(s.Ordinal, uint32(s.Count)); off != s.Offset || length != s.Length {
+		w.fail("2: the span of stream %v at %d has the wrong byte range", id, s.First)
+	}
+	if w.log[id] == nil {
+		w.log[id] = map[uint64]uint64{}
+	}
+	for i := range s.Count {
+		v := o.values[id][uint64(s.Ordinal)+i]
+		if old, ok := w.log[id][s.First+i]; ok && old != v {
+			w.fail("3: offset %d of stream %v held %d and now %d", s.First+i, id, old, v)
+		}
+		w.log[id][s.First+i] = v
+	}
+}

@@ -1,0 +1,148 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nova-store/nova/metastore"
+)
+
+// Reads for operators. Each is made of pages read one after the other, so that
+// what it shows was never true at one single instant; nothing decides by it.
+
+// overviewPage is how many records one page of these reads holds.
+const overviewPage = 512
+
+// ChainView is a chain as operators see it.
+type ChainView struct {
+	ID    ChainID
+	Chain Chain
+	Trim  Trim
+	// Live tells that a star holds the chain's route.
+	Live bool
+}
+
+// Chains reads all chains that are not retired, by star and epoch.
+func (c *Catalog) Chains(ctx context.Context) ([]ChainView, error) {
+	stars, err := c.Stars(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []ChainView
+	for _, star := range stars {
+		recs, err := c.store.Get(ctx, RouteKey(star))
+		if err != nil {
+			return nil, fmt.Errorf("route of star %s: %w", star, err)
+		}
+		live := uint64(0) // epochs begin at 1
+		if recs[0].Exists() {
+			route, err := DecodeRoute(recs[0].Value)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", recs[0].Key, err)
+			}
+			live = route.Epoch
+		}
+		err = c.walk(ctx, metastore.Prefix(ChainPrefix(star)), func(r metastore.Record) (bool, error) {
+			id, err := ParseChainKey(r.Key)
+			if err != nil {
+				return false, err
+			}
+			at, err := decodeChainRecord(id, r)
+			if err != nil {
+				return false, err
+			}
+			trim, err := c.ReadTrim(ctx, id)
+			if err != nil {
+				return false, err
+			}
+			if trim.Version == 0 {
+				return true, nil // retired between the two reads
+			}
+			out = append(out, ChainView{ID: id, Chain: at.Chain, Trim: trim.Trim, Live: id.Epoch == live})
+			return true, nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("chains of star %s: %w", star, err)
+		}
+	}
+	return out, nil
+}
+
+// DueView is one queue as operators see it.
+type DueView struct {
+	Queue Queue
+	// Standing counts the markers armed, Ripe those whose ready time has passed.
+	Standing, Ripe int
+	// Age is how far past its ready time the oldest ripe marker is; 0 where none is
+	// ripe, and always of gc, whose order is no time.
+	Age time.Duration
+	// Capped tells that counting stopped, so that there may be more.
+	Capped bool
+}
+
+// DueOverview counts the markers of every queue, in the order of priority. It stops
+// at most markers (≥ 1) a queue; the age then is that of the oldest marker looked at.
+func (c *Catalog) DueOverview(ctx context.Context, most int) ([]DueView, error) {
+	now := c.clk.Now()
+	out := make([]DueView, 0, len(Queues()))
+	for _, q := range Queues() {
+		v := DueView{Queue: q}
+		for shard := 0; shard < Shards && !v.Capped; shard++ {
+			err := c.walk(ctx, ShardRange(q, shard), func(r metastore.Record) (bool, error) {
+				if v.Standing == most {
+					v.Capped = true
+					return false, nil
+				}
+				v.Standing++
+				if late, ripe := c.pastDue(q, r, now); ripe {
+					v.Ripe++
+					v.Age = max(v.Age, late)
+				}
+				return true, nil
+			})
+			if err != nil {
+				return nil, fmt.Errorf("queue %s: %w", q, err)
+			}
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// pastDue tells whether a marker is ripe and how late it is. One that does not parse
+// is ripe: the next pass discards it.
+func (c *Catalog) pastDue(q Queue, r metastore.Record, now time.Time) (time.Duration, bool) {
+	due, err := ParseDue(r.Key)
+	if err != nil || q == GC {
+		return 0, true
+	}
+	late := due.PastDue(now)
+	if q == Orphan {
+		in, err := DecodeIntent(r.Value)
+		if err != nil {
+			return 0, true
+		}
+		late = now.Sub(time.UnixMilli(in.Birth).Add(c.timing.OrphanGrace))
+	}
+	return max(late, 0), late >= 0
+}
+
+// walk hands the records of a range to f, page by page, until f says stop.
+func (c *Catalog) walk(ctx context.Context, r metastore.Range, f func(metastore.Record) (more bool, err error)) error {
+	for {
+		page, err := c.store.Scan(ctx, r, overviewPage)
+		if err != nil {
+			return err
+		}
+		for _, rec := range page.Records {
+			if more, err := f(rec); err != nil || !more {
+				return err
+			}
+		}
+		if !page.More || len(page.Records) == 0 {
+			return nil
+		}
+		r.Start = page.Records[len(page.Records)-1].Key + "\x00"
+	}
+}

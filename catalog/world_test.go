@@ -1,0 +1,571 @@
+package catalog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore/format"
+)
+
+// window is W in these tests.
+const window = 3
+
+// object is what a bucket holds: per stream the values of its records, and the index.
+type object struct {
+	footer format.Footer
+	values map[catalog.StreamID][]uint64
+	seal   bool
+}
+
+func (o *object) section(id catalog.StreamID) *format.Section {
+	for i := range o.footer.Sections {
+		if o.footer.Sections[i].Stream == uint64(id) {
+			return &o.footer.Sections[i]
+		}
+	}
+	return nil
+}
+
+const blockBytes = 100
+
+// add adds a section with a block for each record.
+func (o *object) add(id catalog.StreamID, first uint64, values []uint64, appends []format.Append) {
+	s := format.Section{Stream: uint64(id), Offset: format.HeaderLength, Records: uint32(len(values)), FirstOffset: first, Appends: appends}
+	for _, other := range o.footer.Sections {
+		s.Offset += other.Length
+	}
+	for i := range values {
+		s.Blocks = append(s.Blocks, format.Block{Offset: s.Offset + s.Length, Length: blockBytes, Ordinal: uint32(i), Records: 1})
+		s.Length += blockBytes
+	}
+	o.footer.Sections = append(o.footer.Sections, s)
+	o.values[id] = values
+}
+
+func (o *object) size() int64 {
+	n := int64(format.HeaderLength)
+	for _, s := range o.footer.Sections {
+		n += s.Length
+	}
+	return n
+}
+
+func newObject() *object { return &object{values: map[catalog.StreamID][]uint64{}} }
+
+// world is a bucket, stars and publishers around a catalog: the duties in miniature,
+// each a few calls of transitions, cut wherever the store's faults please.
+type world struct {
+	store *faultStore
+	clk   *manualClock
+	cat   *catalog.Catalog
+	fail  func(format string, args ...any)
+	ctx   context.Context
+
+	objects map[string]*object
+	log     map[catalog.StreamID]map[uint64]uint64 // stream → offset → value, for ever
+	killed  map[catalog.StreamID]uint64            // what a watermark lets go
+	retired map[catalog.ChainID]bool
+	last    *keyspace
+
+	streams    []catalog.StreamID
+	stars      []*starLife
+	publishers []*publisher
+	values     uint64
+	ulids      uint64
+}
+
+func newWorld(s *faultStore, clk *manualClock, cat *catalog.Catalog, fail func(string, ...any)) *world {
+	w := &world{store: s, clk: clk, cat: cat, fail: fail, ctx: context.Background(),
+		objects: map[string]*object{}, log: map[catalog.StreamID]map[uint64]uint64{},
+		killed: map[catalog.StreamID]uint64{}, retired: map[catalog.ChainID]bool{}}
+	s.committed = w.check
+	return w
+}
+
+func (w *world) put(key string, o *object) {
+	if w.objects[key] != nil {
+		w.fail("%s is put twice", key)
+	}
+	w.objects[key] = o
+	w.check()
+}
+
+func (w *world) delete(key string) {
+	delete(w.objects, key)
+	w.check()
+}
+
+func (w *world) createStream(name string) catalog.StreamID {
+	v, created, err := w.cat.CreateStream(w.ctx, name, catalog.Policy{})
+	if err == nil && created {
+		w.streams = append(w.streams, v.ID)
+	}
+	return v.ID
+}
+
+// starLife is one process of a star, with the chain that it minted.
+type starLife struct {
+	name        string
+	incarnation uint64
+	chain       catalog.ChainID
+	session     metastore.Session
+	ended       bool // the session
+	dead        bool // the process
+	busy        bool
+	notAfter    time.Time
+	cache       *catalog.Cache
+	next        uint64 // first slot not known durable
+	pending     map[uint64]*slotTry
+}
+
+type slotTry struct {
+	in    catalog.SlotIn
+	order []catalog.StreamID
+}
+
+// start begins a process: it opens a session and mints.
+func (w *world) start(name string) *starLife {
+	session, err := w.store.OpenSession(w.ctx, w.cat.Timing().SessionTTL)
+	if err != nil {
+		return nil
+	}
+	s := &starLife{name: name, incarnation: w.clk.Rand(), session: session, cache: catalog.NewCache(8), pending: map[uint64]*slotTry{}}
+	w.stars = append(w.stars, s)
+	s.busy = true
+	died := dies(func() {
+		chain, err := w.cat.Mint(w.ctx, catalog.MintRequest{Star: name, Incarnation: s.incarnation, Session: session.ID(), Address: "here", Window: window})
+		if err != nil {
+			s.dead = true
+			return
+		}
+		s.chain = chain
+		w.refresh(s)
+	})
+	s.busy, s.dead = false, s.dead || died
+	return s
+}
+
+// refresh reads the route, as a star does after a keep-alive.
+func (w *world) refresh(s *starLife) {
+	now := w.clk.Now()
+	if held, err := w.cat.HoldsRoute(w.ctx, s.chain); err == nil && held && !s.ended {
+		s.notAfter = now.Add(w.cat.Timing().SessionTTL + w.cat.Timing().PutHorizon)
+	}
+}
+
+// putSlot PUTs a slot of the window, or finds it taken.
+func (w *world) putSlot(s *starLife, ahead uint64, build func(o *object)) {
+	slot := s.next + ahead
+	if s.dead || s.pending[slot] != nil || w.clk.Now().After(s.notAfter) {
+		return
+	}
+	key := catalog.SlotKey(s.chain, slot)
+	if w.objects[key] != nil {
+		s.dead = true // another's object in its slot: fenced
+		return
+	}
+	o := newObject()
+	build(o)
+	s.pending[slot] = &slotTry{in: catalog.SlotIn{Slot: slot, Size: o.size(), Footer: &o.footer}}
+	w.put(key, o)
+	for s.pending[s.next] != nil {
+		s.next++
+	}
+}
+
+// record adds one append of n new records.
+func (w *world) record(o *object, id catalog.StreamID, n int, a format.Append) {
+	var values []uint64
+	for range n {
+		w.values++
+		values = append(values, w.values)
+	}
+	a.Count, a.Bytes = uint32(n), uint64(10*n)
+	a.FirstTimestamp = w.clk.Now().UnixMilli()
+	a.MaxTimestamp = a.FirstTimestamp
+	if s := o.section(id); s != nil {
+		old, appends := o.values[id], s.Appends
+		i := slices.IndexFunc(o.footer.Sections, func(x format.Section) bool { return x.Stream == uint64(id) })
+		if i != len(o.footer.Sections)-1 {
+			return // only the section last begun still grows
+		}
+		o.footer.Sections = o.footer.Sections[:i]
+		o.add(id, 0, append(old, values...), append(appends, a))
+		return
+	}
+	o.add(id, 0, values, []format.Append{a})
+}
+
+// absorb runs the star's absorb of up to n released slots.
+func (w *world) absorb(s *starLife, n int, cached bool) (catalog.Absorbed, error) {
+	at := w.store.read().chains[s.chain].Checkpoint
+	if w.retired[s.chain] {
+		at = 0
+	}
+	var slots []catalog.SlotIn
+	for slot := at; slot < s.next && len(slots) < n && s.pending[slot] != nil; slot++ {
+		slots = append(slots, s.pending[slot].in)
+	}
+	if len(slots) == 0 {
+		return catalog.Absorbed{}, nil
+	}
+	req := catalog.AbsorbRequest{Chain: s.chain, Slots: slots}
+	if cached {
+		req.Cache = s.cache
+	}
+	out, err := w.cat.Absorb(w.ctx, req)
+	if err != nil {
+		if errors.Is(err, catalog.ErrFenced) {
+			s.dead = true
+		}
+		return out, err
+	}
+	w.checkVerdicts(slots, out)
+	return out, nil
+}
+
+// checkVerdicts demands that what was accepted lies where the verdict says.
+func (w *world) checkVerdicts(slots []catalog.SlotIn, out catalog.Absorbed) {
+	for i, slot := range out.Verdicts {
+		for j := range slot {
+			sec := &slots[i].Footer.Sections[j]
+			id, ordinal := catalog.StreamID(sec.Stream), uint64(0)
+			values := w.objects[catalog.SlotKey(out.Chain.ID, slots[i].Slot)]
+			for k, v := range slot[j] {
+				count := uint64(sec.Appends[k].Count)
+				if v.Code == catalog.Accepted {
+					if v.Last != v.First+count-1 {
+						w.fail("a verdict of %d records: %+v", count, v)
+					}
+					for n := range count {
+						if values != nil && w.log[id][v.First+n] != values.values[id][ordinal+n] {
+							w.fail("3: offset %d of stream %v was acknowledged and holds something else", v.First+n, id)
+						}
+					}
+				}
+				ordinal += count
+			}
+		}
+	}
+}
+
+// publisher writes one settled object, a step a call.
+type publisher struct {
+	armed   catalog.Armed
+	object  *object
+	runs    []catalog.Run
+	stage   int // 0 armed, 1 put, then swapping
+	whole   bool
+	busy    bool
+	gone    bool // died, or done
+	givesUp bool
+}
+
+// publish begins a publisher of these runs of spans.
+func (w *world) publish(runs [][]catalog.SpanAt) *publisher {
+	w.ulids++
+	p := &publisher{object: newObject(), whole: true}
+	for _, old := range runs {
+		var values []uint64
+		first := old[0].Span.First
+		for _, s := range old {
+			for i := range s.Span.Count {
+				values = append(values, w.log[s.Stream][s.Span.First+i])
+			}
+		}
+		p.object.add(old[0].Stream, first, values, nil)
+	}
+	for i, old := range runs {
+		p.runs = append(p.runs, catalog.Run{Stream: old[0].Stream, Old: old, Section: &p.object.footer.Sections[i]})
+	}
+	var err error
+	if dies(func() {
+		p.armed, err = w.cat.ArmIntent(w.ctx, catalog.SettledKey(fmt.Sprintf("%026d", w.ulids)))
+	}) || err != nil {
+		return nil
+	}
+	w.publishers = append(w.publishers, p)
+	return p
+}
+
+// step takes the publisher one step further; n runs are swapped at a time.
+func (w *world) step(p *publisher, n int) {
+	if p.busy || p.gone {
+		return
+	}
+	p.busy = true
+	if dies(func() { w.stepOn(p, n) }) {
+		p.gone = true
+	}
+	p.busy = false
+}
+
+func (w *world) stepOn(p *publisher, n int) {
+	switch {
+	case p.givesUp:
+		p.gone = w.cat.GiveUp(w.ctx, p.armed.Object) == nil
+	case p.stage == 0:
+		if w.clk.Now().After(p.armed.NotAfter) {
+			p.gone = true // no PUT, the intent is the orphan duty's
+			return
+		}
+		w.put(p.armed.Object, p.object)
+		p.stage = 1
+	case len(p.runs) > 0:
+		n = min(n, len(p.runs))
+		out, err := w.cat.Swap(w.ctx, catalog.Publish{Object: p.armed.Object, Size: p.object.size(), Intent: p.armed.Version}, p.runs[:n])
+		if errors.Is(err, catalog.ErrIntentLost) {
+			p.givesUp = true
+		}
+		if err != nil {
+			p.whole = false
+			return
+		}
+		p.whole = p.whole && out.Dropped == 0
+		p.runs = p.runs[n:]
+	default:
+		err := w.cat.ResolveIntent(w.ctx, p.armed.Object, p.armed.Version, p.whole)
+		p.givesUp = errors.Is(err, catalog.ErrIntentLost)
+		p.gone = err == nil || errors.Is(err, catalog.ErrMoved)
+	}
+}
+
+// marker returns a marker as discovery reads it.
+func (w *world) marker(key string) catalog.MarkerAt {
+	r := w.store.mirror[key]
+	return catalog.MarkerAt{Due: must(catalog.ParseDue(key)), Value: r.Value, Version: r.Version}
+}
+
+// complete resolves the lowest n batches of a chain of whose slots no span is left.
+func (w *world) complete(c catalog.ChainID, n int) error {
+	batches, err := w.cat.OwedBatches(w.ctx, c, 0, n)
+	if err != nil {
+		return err
+	}
+	var done []catalog.BatchAt
+	for _, b := range batches {
+		held := false
+		for _, it := range b.Batch.Inventory {
+			spans, more, err := w.cat.Spans(w.ctx, it.Stream, it.First, int(it.Count)+1)
+			if err != nil {
+				return err
+			}
+			for _, s := range spans {
+				held = held || s.Span.Object == catalog.SlotKey(c, it.Slot)
+			}
+			if more && len(spans) <= int(it.Count) {
+				held = true // a short page proves nothing
+			}
+		}
+		if !held {
+			done = append(done, b)
+		}
+	}
+	if len(done) == 0 {
+		return nil
+	}
+	return w.cat.CompleteBatches(w.ctx, c, done)
+}
+
+// trimCheck runs the duty on one marker.
+func (w *world) trimCheck(m catalog.MarkerAt) error {
+	c := must(catalog.ParseChainSubject(m.Due.Subject))
+	upTo := must(catalog.DecodeTrimCheckMarker(m.Value)).UpTo
+	f, err := w.cat.Frontier(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	if !w.retired[c] && f > w.last.frontier(c) {
+		w.fail("the frontier of %v was given as %d and is %d", c, f, w.last.frontier(c))
+	}
+	at, err := w.cat.AdvanceTrim(w.ctx, c, f, 0)
+	if errors.Is(err, catalog.ErrMoved) {
+		return w.cat.ResolveMarker(w.ctx, m)
+	} else if err != nil {
+		return err
+	}
+	end := min(f, upTo)
+	for slot := at.Trim.Trimmed; slot < end; slot++ {
+		w.delete(catalog.SlotKey(c, slot))
+	}
+	if at, err = w.cat.AdvanceTrim(w.ctx, c, 0, end); err != nil {
+		return err
+	}
+	if at.Trim.Trimmed >= upTo {
+		return w.cat.ResolveMarker(w.ctx, m)
+	}
+	return w.cat.RearmTrimCheck(w.ctx, m, upTo, time.Minute)
+}
+
+// settle runs the duty on one chain's settle marker.
+func (w *world) settle(m catalog.MarkerAt) error {
+	c := must(catalog.ParseChainSubject(m.Due.Subject))
+	dead, err := w.cat.ReadDead(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	at, err := w.cat.ReadChain(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	if !dead.Dead || at.Version == 0 {
+		return w.cat.RearmSettle(w.ctx, m, c, time.Minute)
+	}
+	if at.Chain.State != catalog.ChainSealed {
+		if at, err = w.sealUp(at, dead); err != nil {
+			return err
+		}
+		return w.cat.RearmSettle(w.ctx, m, c, 5*time.Second)
+	}
+	trim, err := w.cat.ReadTrim(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	ripe := w.clk.Now().Sub(time.UnixMilli(at.Chain.SealedAt)) > w.cat.Timing().RetireGrace
+	if trim.Version == 0 || trim.Trim.Trimmed < at.Chain.Seal || !ripe {
+		return w.cat.RearmSettle(w.ctx, m, c, 10*time.Second)
+	}
+	for slot := trim.Trim.Trimmed; slot < at.Chain.WindowEnd; slot++ {
+		w.delete(catalog.SlotKey(c, slot))
+	}
+	return w.cat.Retire(w.ctx, m, at, trim)
+}
+
+// sealUp fences a dead chain, seals it and absorbs what lies below the seal.
+func (w *world) sealUp(at catalog.ChainAt, dead catalog.Dead) (catalog.ChainAt, error) {
+	c := at.ID
+	f, err := w.cat.TakeFence(w.ctx, at, dead)
+	if err != nil {
+		return at, err
+	}
+	seal := func(slot uint64) bool { // tells whether a seal lies there now
+		key := catalog.SlotKey(c, slot)
+		if o := w.objects[key]; o != nil {
+			return o.seal
+		}
+		if w.clk.Now().After(f.NotAfter) {
+			return false
+		}
+		w.put(key, &object{seal: true, values: map[catalog.StreamID][]uint64{}})
+		return true
+	}
+	at = f.Chain
+	var slots []catalog.SlotIn
+	end := at.Chain.Checkpoint
+	for ; !seal(end); end++ {
+		o := w.objects[catalog.SlotKey(c, end)]
+		if o == nil {
+			return at, errors.New("the run is past its deadline")
+		}
+		slots = append(slots, catalog.SlotIn{Slot: end, Size: o.size(), Footer: &o.footer})
+	}
+	for slot := end + 1; slot < end+at.Chain.Window; slot++ {
+		if !seal(slot) && w.objects[catalog.SlotKey(c, slot)] == nil {
+			return at, errors.New("the run is past its deadline")
+		}
+	}
+	for len(slots) > 0 {
+		out, err := w.cat.Absorb(w.ctx, catalog.AbsorbRequest{Chain: c, Slots: slots, Fence: &f})
+		if err != nil {
+			return at, err
+		}
+		w.checkVerdicts(slots, out)
+		at, slots = out.Chain, slots[out.Slots:]
+	}
+	return w.cat.SealChain(w.ctx, at, end, end+at.Chain.Window)
+}
+
+// orphan runs the duty on one intent.
+func (w *world) orphan(objectKey string) error {
+	in, ok, err := w.cat.ReadIntent(w.ctx, objectKey)
+	if err != nil || !ok || !in.Readable || w.clk.Now().Sub(time.UnixMilli(in.Birth)) <= w.cat.Timing().OrphanGrace {
+		return err
+	}
+	refs, _, err := w.cat.Refs(w.ctx, objectKey, 1)
+	if err != nil {
+		return err
+	}
+	if len(refs) > 0 {
+		return w.cat.ResolveIntent(w.ctx, objectKey, in.Version, false)
+	}
+	v, err := w.cat.Condemn(w.ctx, in)
+	if err != nil {
+		return err
+	}
+	if refs, _, err = w.cat.Refs(w.ctx, objectKey, 1); err != nil || len(refs) > 0 {
+		return err
+	}
+	w.delete(objectKey)
+	return w.cat.ResolveCondemned(w.ctx, objectKey, v)
+}
+
+// reap runs the duty on one reap-check.
+func (w *world) reap(m catalog.MarkerAt) error {
+	r := catalog.ReapAt{Key: m.Due.Key, Object: m.Due.Object(), Marker: catalog.DecodeReapMarker(m.Value), Version: m.Version}
+	_, ok, err := w.cat.ReadIntent(w.ctx, r.Object)
+	if err != nil {
+		return err
+	}
+	refs, _, err := w.cat.Refs(w.ctx, r.Object, 1)
+	switch {
+	case err != nil:
+		return err
+	case len(refs) > 0:
+		return w.cat.StandDownReap(w.ctx, r, refs[0])
+	case ok:
+		return w.cat.RearmReap(w.ctx, r, 2*w.cat.Timing().ReapGrace)
+	}
+	w.delete(r.Object)
+	return w.cat.ResolveReaps(w.ctx, []catalog.ReapAt{r})[0]
+}
+
+// ripe tells whether a time-ordered marker's time has come.
+func (w *world) ripe(m catalog.MarkerAt) bool { return m.Due.PastDue(w.clk.Now()) >= 0 }
+
+// kill moves a stream's watermark up to an offset and kills what lies below it.
+func (w *world) kill(id catalog.StreamID, upTo uint64) error {
+	w.killed[id] = max(w.killed[id], upTo)
+	spans, _, err := w.cat.Spans(w.ctx, id, 0, 16)
+	if err != nil {
+		return err
+	}
+	below := func(s catalog.SpanAt) bool { return s.Span.Last() < w.killed[id] }
+	var doomed []catalog.SpanAt
+	for _, s := range spans {
+		if below(s) {
+			doomed = append(doomed, s)
+		}
+	}
+	_, err = w.cat.Kill(w.ctx, doomed, below)
+	return err
+}
+
+// dead lists what would be left behind once nothing is owed any more.
+func (w *world) leftovers() []string {
+	var out []string
+	for _, prefix := range []string{"chain/", "trim/", "schedule/", "pending/", "auditor/", "cluster/routes/"} {
+		for _, key := range w.store.keys(prefix) {
+			if strings.Count(key, "/") > 1 {
+				out = append(out, key)
+			}
+		}
+	}
+	for _, key := range w.store.keys("due/") {
+		if !strings.HasPrefix(key, "due/retention/") {
+			out = append(out, key)
+		}
+	}
+	for key := range w.objects {
+		if len(w.last.refs[key]) == 0 {
+			out = append(out, key)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,126 @@
+// Command novasim runs Nova's production code in a seeded, deterministic simulation
+// and says whether its invariants hold.
+//
+//	novasim -seed 42                          one seed
+//	novasim -seeds 2000                       many, on all processors
+//	novasim -scenario FILE                    a script, uncut
+//	novasim -cut all -scenario FILE           a script, killed at every step
+//	novasim -bench                            how fast it is
+//
+// Exit status: 0 all held, 1 an invariant broke, 2 wrong usage, 3 the simulator
+// itself failed.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Exit statuses.
+const (
+	exitHeld = iota
+	exitBroken
+	exitUsage
+	exitFailed
+)
+
+// flags are the command line.
+type flags struct {
+	seed     uint64
+	seeds    int
+	first    uint64
+	duration time.Duration
+	parallel int
+	scenario string
+	cut      string
+	trace    string
+	output   string
+	bench    bool
+	stopAt   bool
+}
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, out, errOut io.Writer) (status int) {
+	defer func() {
+		if r := recover(); r != nil {
+			fmt.Fprintf(errOut, "novasim: the simulator failed: %v\n", r)
+			status = exitFailed
+		}
+	}()
+	var f flags
+	fs := flag.NewFlagSet("novasim", flag.ContinueOnError)
+	fs.SetOutput(errOut)
+	fs.Uint64Var(&f.seed, "seed", 0, "run this `seed`; with a scenario: the seed of its scheduling")
+	fs.IntVar(&f.seeds, "seeds", 0, "run so `many` seeds, from -first on")
+	fs.Uint64Var(&f.first, "first", 1, "the first seed of -seeds or -duration")
+	fs.DurationVar(&f.duration, "duration", 0, "run seeds for this `long`")
+	fs.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "worlds at once")
+	fs.StringVar(&f.scenario, "scenario", "", "play this `file`")
+	fs.StringVar(&f.cut, "cut", "", "kill the scenario's nodes: `all`, sample:N, or STEP:before, STEP:after")
+	fs.StringVar(&f.trace, "trace", "", "write the trace of the run to this `file`, - for standard output")
+	fs.StringVar(&f.output, "output", "text", "text or json")
+	fs.BoolVar(&f.bench, "bench", false, "measure simulated steps per second")
+	fs.BoolVar(&f.stopAt, "fail-fast", true, "end a sweep at the first failure")
+	given := map[string]bool{}
+	if err := fs.Parse(args); err != nil {
+		return exitUsage
+	}
+	fs.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
+	usage := func(format string, a ...any) int {
+		fmt.Fprintf(errOut, "novasim: "+format+"\n", a...)
+		return exitUsage
+	}
+	switch {
+	case fs.NArg() > 0:
+		return usage("unexpected argument %q; a scenario is given with -scenario", fs.Arg(0))
+	case f.output != "text" && f.output != "json":
+		return usage("-output is text or json, not %q", f.output)
+	case f.seeds < 0 || f.parallel < 1:
+		return usage("-seeds and -parallel must be above 0")
+	case f.cut != "" && f.scenario == "":
+		return usage("-cut needs a -scenario")
+	case given["seed"] && (f.seeds > 0 || f.duration > 0):
+		return usage("-seed is one seed, -seeds and -duration are many: give -first instead")
+	}
+	c := &command{flags: f, out: out, errOut: errOut}
+	switch {
+	case f.bench:
+		return c.benchmark()
+	case f.scenario != "":
+		return c.play()
+	case f.seeds > 0 || f.duration > 0:
+		return c.sweep()
+	case given["seed"]:
+		return c.one()
+	}
+	fs.Usage()
+	return exitUsage
+}
+
+// parseCut reads -cut: all, sample:N, or a step and a side.
+func parseCut(s string) (limit, step int, side string, err error) {
+	switch a, b, ok := strings.Cut(s, ":"); {
+	case s == "all":
+		return 0, 0, "", nil
+	case ok && a == "sample":
+		n, err := strconv.Atoi(b)
+		if err != nil || n < 1 {
+			return 0, 0, "", fmt.Errorf("-cut sample:%s: how many cuts?", b)
+		}
+		return n, 0, "", nil
+	case ok && (b == "before" || b == "after"):
+		n, err := strconv.Atoi(a)
+		if err != nil || n < 1 {
+			return 0, 0, "", fmt.Errorf("-cut %s: %q is no step", s, a)
+		}
+		return 0, n, b, nil
+	}
+	return 0, 0, "", fmt.Errorf("-cut is all, sample:N, STEP:before or STEP:after, not %q", s)
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/play"
+)
+
+// scenarioReport is the JSON of a sweep of cuts.
+type scenarioReport struct {
+	Scenario  string  `json:"scenario"`
+	Verdict   string  `json:"verdict"`
+	Invariant string  `json:"invariant"`
+	Cuts      int     `json:"cuts"`
+	Of        int     `json:"of"`
+	Steps     int     `json:"steps"`
+	Broken    int     `json:"broken"`
+	Wall      float64 `json:"wall_seconds"`
+	Replay    string  `json:"replay,omitempty"`
+}
+
+// play plays a scenario: uncut, with one cut, or with every one.
+func (c *command) play() int {
+	file, err := os.Open(c.scenario)
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitUsage
+	}
+	script, err := play.ParseScript(c.scenario, file)
+	_ = file.Close()
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitUsage
+	}
+	if c.cut == "" {
+		return c.playOnce(script, nil)
+	}
+	limit, step, side, err := parseCut(c.cut)
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitUsage
+	}
+	if step > 0 {
+		k := &sim.Kill{Step: step}
+		if side == "after" {
+			k.Side = sim.After
+		}
+		return c.playOnce(script, k)
+	}
+	return c.cutAll(script, limit)
+}
+
+func (c *command) playOnce(script *play.Script, cut *sim.Kill) int {
+	opt, done, err := c.tracing()
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitUsage
+	}
+	start := time.Now()
+	o := play.Scenario(script, c.seed, cut, false, opt)
+	done()
+	wall := time.Since(start)
+	if c.output == "json" {
+		c.json(newReport(&o.Outcome, wall))
+		return status(o.Finding)
+	}
+	fmt.Fprintf(c.out, "%s %s: %d steps, %v of virtual time in %v, hash %016x\n", script.Name, verdict(o.Finding),
+		o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
+	if o.Finding != nil {
+		fmt.Fprintf(c.out, "\n%s", o.Finding.Report())
+	}
+	return status(o.Finding)
+}
+
+func (c *command) cutAll(script *play.Script, limit int) int {
+	start := time.Now()
+	rep, err := play.Cuts(script, c.seed, limit, func(n int, do func(i int)) {
+		var next atomic.Int64
+		parallel(c.parallel, func() {
+			for {
+				i := int(next.Add(1) - 1)
+				if i >= n {
+					return
+				}
+				do(i)
+			}
+		})
+	}, nil)
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitBroken
+	}
+	r := scenarioReport{Scenario: script.Name, Verdict: verdict(rep.FirstFinding), Cuts: rep.Cuts, Of: rep.Of, Steps: rep.Steps,
+		Broken: rep.Broken, Wall: time.Since(start).Seconds()}
+	if rep.First != nil {
+		r.Invariant = rep.FirstFinding.Invariant
+		r.Replay = fmt.Sprintf("novasim -scenario %s -seed %d -cut %d:%s", c.scenario, c.seed, rep.First.FirstStep, rep.First.Side)
+	}
+	if c.output == "json" {
+		c.json(r)
+		return status(rep.FirstFinding)
+	}
+	fmt.Fprintf(c.out, "%s %s: %d of %d cuts, which stand for %d steps, in %.1f s; %d broken\n",
+		r.Scenario, r.Verdict, r.Cuts, r.Of, r.Steps, r.Wall, r.Broken)
+	if rep.FirstFinding != nil {
+		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", rep.FirstFinding.Report(), r.Replay)
+	}
+	return status(rep.FirstFinding)
+}
+
+// benchReport is the JSON of a benchmark.
+type benchReport struct {
+	Steps   int     `json:"steps"`
+	Seeds   int     `json:"seeds"`
+	Wall    float64 `json:"wall_seconds"`
+	PerSec  float64 `json:"steps_per_second"`
+	Virtual float64 `json:"virtual_seconds"`
+	Ratio   float64 `json:"virtual_over_wall"`
+}
+
+// benchmark runs seeds one after another on one processor, with all checkers on, for
+// ten seconds at least.
+func (c *command) benchmark() int {
+	start := time.Now()
+	var r benchReport
+	for seed := c.first; time.Since(start) < 10*time.Second; seed++ {
+		o := play.Seed(seed, play.Options{})
+		if o.Finding != nil {
+			fmt.Fprintf(c.errOut, "novasim: seed %d broke: %v\n", seed, o.Finding)
+			return status(o.Finding)
+		}
+		r.Seeds++
+		r.Steps += o.Steps
+		r.Virtual += o.Virtual.Seconds()
+	}
+	r.Wall = time.Since(start).Seconds()
+	r.PerSec, r.Ratio = float64(r.Steps)/r.Wall, r.Virtual/r.Wall
+	if c.output == "json" {
+		c.json(r)
+		return exitHeld
+	}
+	fmt.Fprintf(c.out, "%d seeds, %d steps in %.1f s on one processor with all checkers on: %.0f steps/s, %.0f times real time\n",
+		r.Seeds, r.Steps, r.Wall, r.PerSec, r.Ratio)
+	return exitHeld
+}

@@ -1,0 +1,234 @@
+// Package check watches a simulated world and says what does not hold.
+//
+// It is a model of its own: it reads the keys and values that the production code
+// writes and the objects in the bucket, and never calls catalog's transitions, nor
+// decides by what the code under test believes. Every change of the store and of the bucket
+// is checked in the moment in which it happens, which is after every step, since
+// nothing else changes them. A check touches only what the change touched, so that
+// its cost stays flat in a long run.
+//
+// The invariants are those of docs/invariants.md; a finding names the one that broke.
+package check
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore/format"
+	"github.com/nova-store/nova/sim"
+)
+
+// Names of the invariants.
+const (
+	Watched     = "1-watched"
+	Dangling    = "2-no-dangling"
+	Lost        = "3-nothing-lost"
+	Monotonic   = "4-monotonic"
+	Bounded     = "7-bounded"
+	Convergence = "8-convergence"
+)
+
+// Checker observes one world.
+type Checker struct {
+	w       *sim.World
+	objects map[string]*object
+	chains  map[catalog.ChainID]*chain
+	streams map[catalog.StreamID]*stream
+	names   map[string]catalog.StreamID
+	known   map[uint64]*known
+
+	decoder *format.Decoder
+	due     map[string]catalog.Queue // standing markers of the queues that must drain
+	settled uint64                   // commits checked
+
+	// What the change at hand touched.
+	touchedObjects []*object
+	touchedChains  []*chain
+	touchedStreams []*stream
+}
+
+// New returns a checker that observes the world from now on, which must be empty.
+func New(w *sim.World) *Checker {
+	c := &Checker{
+		w:       w,
+		objects: make(map[string]*object),
+		chains:  make(map[catalog.ChainID]*chain),
+		streams: make(map[catalog.StreamID]*stream),
+		names:   make(map[string]catalog.StreamID),
+		known:   make(map[uint64]*known),
+		due:     make(map[string]catalog.Queue),
+		decoder: format.NewDecoder(),
+	}
+	w.OnCommit(c.commit)
+	w.OnBucket(c.bucket)
+	w.OnStep(c.step)
+	return c
+}
+
+func (c *Checker) fail(invariant, object, text string, args ...any) {
+	c.w.Finding(invariant, object, fmt.Sprintf(text, args...))
+}
+
+// commit takes a change of the store: first all of it, then what it touched is judged.
+func (c *Checker) commit(m *sim.Commit) {
+	c.settled++
+	for i := range m.Changes {
+		ch := &m.Changes[i]
+		key := ch.New.Key
+		if key == "" {
+			key = ch.Old.Key
+		}
+		c.change(key, ch.Old, ch.New)
+	}
+	c.judge()
+}
+
+func (c *Checker) judge() {
+	for _, s := range c.touchedStreams {
+		s.touched = false
+		c.judgeStream(s)
+	}
+	for _, ch := range c.touchedChains {
+		ch.touched = false
+		c.judgeChain(ch)
+	}
+	for _, o := range c.touchedObjects {
+		o.touched = false
+		c.judgeObject(o)
+	}
+	c.touchedStreams, c.touchedChains, c.touchedObjects = c.touchedStreams[:0], c.touchedChains[:0], c.touchedObjects[:0]
+}
+
+// change sorts one changed key to its subject.
+func (c *Checker) change(key string, old, now metastore.Record) {
+	switch head, _, _ := strings.Cut(key, "/"); head {
+	case "span":
+		c.spanChanged(key, old, now)
+	case "ref":
+		object, _, _, err := catalog.ParseRefKey(key)
+		if err != nil {
+			c.fail(Bounded, key, "unreadable ref key: %v", err)
+			return
+		}
+		c.touchObject(object).refs += delta(old, now)
+	case "due":
+		c.dueChanged(key, old, now)
+	case "chain":
+		c.chainChanged(key, old, now)
+	case "trim":
+		c.trimChanged(key, old, now)
+	case "head", "stream", "mark", "name":
+		c.streamChanged(head, key, old, now)
+	case "schedule", "pending", "cluster", "auditor", "ids", "gc":
+	default:
+		c.fail(Bounded, key, "a key outside the keyspace")
+	}
+}
+
+// delta is +1 where a key appears, -1 where it goes.
+func delta(old, now metastore.Record) int {
+	switch {
+	case now.Exists() && !old.Exists():
+		return 1
+	case old.Exists() && !now.Exists():
+		return -1
+	}
+	return 0
+}
+
+// dueChanged takes a change of a marker.
+func (c *Checker) dueChanged(key string, old, now metastore.Record) {
+	if strings.HasPrefix(key, "due/denorm/") {
+		c.batchChanged(key, old, now)
+		return
+	}
+	d, err := catalog.ParseDue(key)
+	if err != nil {
+		return // garbage that a scenario planted
+	}
+	n := delta(old, now)
+	switch d.Queue {
+	case catalog.Orphan:
+		c.touchObject(d.Object()).intents += n
+	case catalog.Reap:
+		c.touchObject(d.Object()).reaps += n
+	case catalog.GC:
+		c.touchObject(d.Object()).gcs += n
+	case catalog.Settle:
+		if id, err := catalog.ParseChainSubject(d.Subject); err == nil {
+			ch := c.touchChain(id)
+			ch.settles += n
+			if n < 0 {
+				ch.dirty(0, everything)
+			}
+		}
+	case catalog.TrimCheck:
+		c.trimCheckChanged(d, old, now)
+	}
+	switch {
+	case n > 0:
+		c.due[key] = d.Queue
+	case n < 0:
+		delete(c.due, key)
+	}
+}
+
+// step judges what a step asks for: invariant 7 bounds what may be scanned.
+func (c *Checker) step(s *sim.StepInfo) {
+	switch s.Op {
+	case sim.OpBucketList:
+		c.fail(Bounded, s.Keys[0], "a bucket listing by %s", s.TaskName)
+	case sim.OpScan:
+		if s.Limit > pageMost {
+			c.fail(Bounded, s.Keys[0], "a page of %d records", s.Limit)
+		}
+		for _, r := range s.Ranges {
+			c.scanned(r, s)
+		}
+	}
+}
+
+// pageMost bounds one page of a scan.
+const pageMost = 1024
+
+// scannable are the prefixes of which a range may be scanned, and how many further
+// segments must be fixed.
+var scannable = []struct {
+	prefix   string
+	segments int
+}{
+	{"due/", 2},      // a shard of a queue
+	{"schedule/", 2}, // likewise
+	{"ref/", 1},      // of an object
+	{"span/", 1},     // of a stream
+	{"trim/", 1},     // of a star
+	{"chain/", 1},    // of a star
+	{"pending/", 1},  // of a stream
+	{"cluster/", 1},  // the rosters
+}
+
+func (c *Checker) scanned(r metastore.Range, s *sim.StepInfo) {
+	for _, k := range scannable {
+		rest, ok := strings.CutPrefix(r.Start, k.prefix)
+		if !ok {
+			continue
+		}
+		fixed := len(k.prefix)
+		for range k.segments {
+			i := strings.IndexByte(rest, '/')
+			if i < 0 {
+				c.fail(Bounded, r.Start, "a scan of all of %s by %s", k.prefix, s.TaskName)
+				return
+			}
+			fixed += i + 1
+			rest = rest[i+1:]
+		}
+		if end := metastore.PrefixEnd(r.Start[:fixed]); r.End == "" || r.End > end {
+			c.fail(Bounded, r.Start, "a scan beyond %s by %s", r.Start[:fixed], s.TaskName)
+		}
+		return
+	}
+	c.fail(Bounded, r.Start, "a scan of what is no queue, by %s", s.TaskName)
+}

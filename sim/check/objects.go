@@ -1,0 +1,166 @@
+package check
+
+import (
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore/format"
+	"github.com/nova-store/nova/sim"
+)
+
+// object is one key of the bucket, existing or not, and what names it.
+type object struct {
+	key                        string
+	exists, touched            bool
+	body                       []byte
+	footer                     format.Footer
+	sections                   [][]recordID // of each section, decoded when first needed
+	damaged                    bool         // a scenario flipped a bit in it
+	refs, intents, reaps, gcs  int
+	spans                      int // spans of streams that are not torn down
+	chain                      *chain
+	slot                       uint64
+	isSlot, isProbe, countedIn bool
+}
+
+func (c *Checker) object(key string) *object {
+	o, ok := c.objects[key]
+	if !ok {
+		o = &object{key: key, isProbe: len(key) > 6 && key[:6] == "probe/"}
+		if id, slot, err := catalog.ParseSlotKey(key); err == nil {
+			o.isSlot, o.slot, o.chain = true, slot, c.chain(id)
+		}
+		c.objects[key] = o
+	}
+	return o
+}
+
+func (c *Checker) touchObject(key string) *object {
+	o := c.object(key)
+	if !o.touched {
+		o.touched = true
+		c.touchedObjects = append(c.touchedObjects, o)
+	}
+	return o
+}
+
+// bucket takes a change of the bucket.
+func (c *Checker) bucket(e *sim.BucketEffect) {
+	o := c.touchObject(e.Key)
+	switch {
+	case e.Delete:
+		c.deleted(o)
+	default:
+		c.put(o, e.Body)
+	}
+	c.judge()
+}
+
+func (c *Checker) put(o *object, body []byte) {
+	if o.exists && !o.isProbe {
+		c.fail(Lost, o.key, "an object was overwritten")
+		return
+	}
+	o.exists = true
+	if o.isProbe {
+		return
+	}
+	f, err := format.Parse(body)
+	if err != nil {
+		c.fail(Dangling, o.key, "an object was put that does not parse: %v", err)
+		return
+	}
+	o.body, o.footer, o.sections = body, f, make([][]recordID, len(f.Sections))
+	if o.isSlot {
+		if f.Star != o.chain.id.Star || f.Epoch != o.chain.id.Epoch || f.Slot != o.slot {
+			c.fail(Dangling, o.key, "the object says it is slot %d of %s~%x", f.Slot, f.Star, f.Epoch)
+		}
+		o.chain.addSlot(o.slot)
+		c.touchChain(o.chain.id).dirty(o.slot, o.slot+1)
+	}
+}
+
+func (c *Checker) deleted(o *object) {
+	if !o.exists {
+		return
+	}
+	if o.spans > 0 {
+		c.fail(Dangling, o.key, "deleted while %d spans name it", o.spans)
+	}
+	if o.isSlot {
+		ch := o.chain
+		if ch.exists && ch.rec.State != catalog.ChainSealed && o.slot >= ch.rec.Checkpoint {
+			c.fail(Lost, o.key, "slot deleted at or above the checkpoint %d of a chain that is %v", ch.rec.Checkpoint, ch.rec.State)
+		}
+		ch.removeSlot(o.slot)
+	}
+	o.exists, o.body, o.sections, o.footer = false, nil, nil, format.Footer{}
+	if o.refs == 0 && o.intents == 0 && o.reaps == 0 && o.gcs == 0 && !o.touched {
+		delete(c.objects, o.key)
+	}
+}
+
+// judgeObject is invariant 1 for what is no slot, and that refs are the spans'.
+func (c *Checker) judgeObject(o *object) {
+	if o.isSlot {
+		return
+	}
+	if o.refs != o.spans {
+		c.fail(Dangling, o.key, "%d refs, but %d spans", o.refs, o.spans)
+	}
+	if o.exists && !o.isProbe && o.refs+o.intents+o.reaps+o.gcs == 0 {
+		c.fail(Watched, o.key, "the object has no ref, no intent, no reap-check and no gc marker")
+	}
+	if !o.exists && o.refs == 0 && o.intents == 0 && o.reaps == 0 && o.gcs == 0 {
+		delete(c.objects, o.key)
+	}
+}
+
+// records returns the records of a section, decoding them when first needed.
+func (c *Checker) records(o *object, section int) []recordID {
+	if o.sections[section] != nil {
+		return o.sections[section]
+	}
+	s := &o.footer.Sections[section]
+	ids := make([]recordID, 0, s.Records)
+	err := c.decoder.Records(o.body[s.Offset:s.Offset+s.Length], s.Stream, func(_ uint32, r format.Record) error {
+		id, index, count, ok := parsePayload(r.Data)
+		if !ok {
+			id, index, count = 0, 0, 0
+		}
+		ids = append(ids, recordID{id, index, count})
+		return nil
+	})
+	if err != nil {
+		c.fail(Dangling, o.key, "section %d does not decode: %v", section, err)
+	}
+	o.sections[section] = ids
+	return ids
+}
+
+// held returns the records that a span of the object holds.
+func (c *Checker) held(key string, id catalog.StreamID, s *catalog.Span) ([]recordID, bool) {
+	o := c.object(s.Object)
+	if !o.exists {
+		c.fail(Dangling, s.Object, "%s names an object that does not exist", key)
+		return nil, false
+	}
+	for i := range o.footer.Sections {
+		sec := &o.footer.Sections[i]
+		if catalog.StreamID(sec.Stream) != id || s.Offset < sec.Offset || s.Offset+s.Length > sec.Offset+sec.Length {
+			continue
+		}
+		off, length := sec.Range(s.Ordinal, uint32(s.Count))
+		if off != s.Offset || length != s.Length || uint64(s.Ordinal)+s.Count > uint64(sec.Records) {
+			break
+		}
+		if !o.isSlot && sec.FirstOffset+uint64(s.Ordinal) != s.First {
+			break
+		}
+		ids := c.records(o, i)
+		if len(ids) < int(uint64(s.Ordinal)+s.Count) {
+			return nil, false
+		}
+		return ids[s.Ordinal : uint64(s.Ordinal)+s.Count], true
+	}
+	c.fail(Dangling, s.Object, "%s names bytes %d+%d, which are not its records", key, s.Offset, s.Length)
+	return nil, false
+}

@@ -1,0 +1,293 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
+)
+
+// known is an append that a client has sent.
+type known struct {
+	stream  string
+	records int
+	at      uint64 // offset of its first record + 1, once absorbed
+	acked   bool
+}
+
+// stream is a stream's catalog, and what each offset holds for ever.
+type stream struct {
+	id       catalog.StreamID
+	touched  bool
+	rec      catalog.Stream
+	exists   bool
+	head     catalog.Head
+	mark     catalog.Mark
+	content  []recordID // by offset
+	byFirst  map[uint64]uint64
+	byLast   map[uint64]span
+	edges    []uint64 // first and last+1 of the spans that changed
+	watchWas uint64
+}
+
+type span struct {
+	first  uint64
+	object string
+}
+
+func (c *Checker) stream(id catalog.StreamID) *stream {
+	s, ok := c.streams[id]
+	if !ok {
+		s = &stream{id: id, byFirst: make(map[uint64]uint64), byLast: make(map[uint64]span)}
+		c.streams[id] = s
+	}
+	return s
+}
+
+func (c *Checker) touchStream(id catalog.StreamID) *stream {
+	s := c.stream(id)
+	if !s.touched {
+		s.touched = true
+		c.touchedStreams = append(c.touchedStreams, s)
+	}
+	return s
+}
+
+func (c *Checker) streamChanged(kind, key string, _, now metastore.Record) {
+	if kind == "name" {
+		name := key[len(catalog.NamePrefix):]
+		if !now.Exists() {
+			delete(c.names, name)
+			return
+		}
+		id, err := catalog.DecodeID(now.Value)
+		if err != nil {
+			c.fail(Bounded, key, "unreadable: %v", err)
+		}
+		c.names[name] = id
+		return
+	}
+	s := c.touchStream(catalog.StreamID(parseHex(key[len(kind)+1:])))
+	if !now.Exists() {
+		s.exists = false
+		return
+	}
+	var err error
+	switch kind {
+	case "stream":
+		s.exists = true
+		s.rec, err = catalog.DecodeStream(now.Value)
+	case "head":
+		var h catalog.Head
+		if h, err = catalog.DecodeHead(now.Value); h.Next < s.head.Next || h.Bytes < s.head.Bytes || h.EvictedUpTo < s.head.EvictedUpTo {
+			c.fail(Monotonic, key, "the head went back from %d to %d", s.head.Next, h.Next)
+		}
+		s.head = h
+	case "mark":
+		if s.mark, err = catalog.DecodeMark(now.Value); s.mark.Watermark < s.watchWas {
+			c.fail(Monotonic, key, "the watermark went back from %d to %d", s.watchWas, s.mark.Watermark)
+		}
+		s.watchWas = s.mark.Watermark
+	}
+	if err != nil {
+		c.fail(Bounded, key, "unreadable: %v", err)
+	}
+}
+
+// spanChanged takes a change of a span: the new one must hold, at its offsets,
+// what those offsets have always held.
+func (c *Checker) spanChanged(key string, old, now metastore.Record) {
+	id, _, err := catalog.ParseSpanKey(key)
+	if err != nil {
+		c.fail(Bounded, key, "unreadable: %v", err)
+		return
+	}
+	s := c.touchStream(id)
+	if old.Exists() {
+		v, _ := catalog.DecodeSpan(old.Value)
+		delete(s.byFirst, v.First)
+		delete(s.byLast, v.Last())
+		s.edges = append(s.edges, v.First, v.Last()+1)
+		c.touchObject(v.Object).spans--
+	}
+	if !now.Exists() {
+		return
+	}
+	v, err := catalog.DecodeSpan(now.Value)
+	if err != nil {
+		c.fail(Bounded, key, "unreadable: %v", err)
+		return
+	}
+	s.byFirst[v.First] = v.Last()
+	s.byLast[v.Last()] = span{v.First, v.Object}
+	s.edges = append(s.edges, v.First, v.Last()+1)
+	c.touchObject(v.Object).spans++
+	ids, ok := c.held(key, id, &v)
+	if !ok {
+		return
+	}
+	c.holds(key, s, v.First, ids)
+}
+
+// holds compares what a span holds with what its offsets hold for ever, and takes
+// new offsets in.
+func (c *Checker) holds(key string, s *stream, first uint64, ids []recordID) {
+	for i, r := range ids {
+		at := first + uint64(i)
+		switch {
+		case at < uint64(len(s.content)):
+			if s.content[at] != r {
+				c.fail(Lost, key, "offset %d held record %d of append %d and now holds record %d of append %d",
+					at, s.content[at].index, s.content[at].id, r.index, r.id)
+				return
+			}
+			continue
+		case at > uint64(len(s.content)):
+			c.fail(Lost, key, "offset %d appears before %d", at, len(s.content))
+			return
+		}
+		k := c.known[r.id]
+		switch {
+		case k == nil || int(r.count) != k.records:
+			c.fail(Lost, key, "offset %d holds a record of append %d, which nobody sent", at, r.id)
+			return
+		case r.index == 0 && k.at != 0:
+			c.fail(Lost, key, "append %d appears at offset %d and again at %d", r.id, k.at-1, at)
+			return
+		case r.index == 0:
+			k.at = at + 1
+		case k.at+uint64(r.index) != at+1:
+			c.fail(Lost, key, "record %d of append %d appears at offset %d, its first at %d", r.index, r.id, at, int64(k.at)-1)
+			return
+		}
+		s.content = append(s.content, r)
+	}
+}
+
+// judgeStream is that the spans tile the stream without a gap, from the watermark to
+// the next offset, and that no append is there in part.
+func (c *Checker) judgeStream(s *stream) {
+	if !s.exists || s.rec.State != catalog.StreamActive {
+		s.edges = s.edges[:0]
+		return
+	}
+	if s.head.Next != uint64(len(s.content)) {
+		c.fail(Lost, catalog.HeadKey(s.id), "the next offset is %d, the catalog holds %d", s.head.Next, len(s.content))
+	}
+	s.edges = append(s.edges, s.head.Next)
+	for _, e := range s.edges {
+		if e <= s.mark.Watermark {
+			continue
+		}
+		// Every edge above the watermark has a span that ends there and, but for the end, one that begins.
+		_, ends := s.byLast[e-1]
+		_, begins := s.byFirst[e]
+		if ends != begins && e != s.head.Next || e == s.head.Next && (!ends || begins) {
+			c.fail(Lost, catalog.SpanKey(s.id, e), "a gap in the catalog of stream %q at offset %d", s.rec.Name, e)
+			break
+		}
+	}
+	s.edges = s.edges[:0]
+	if n := len(s.content); n > 0 && s.content[n-1].index+1 != s.content[n-1].count {
+		c.fail(Lost, catalog.HeadKey(s.id), "append %d is there in part", s.content[n-1].id)
+	}
+}
+
+// Sending notes that a client is about to send an append of so many records.
+func (c *Checker) Sending(id uint64, stream string, records int) {
+	c.known[id] = &known{stream: stream, records: records}
+}
+
+// Acknowledged judges an answer: the append is at these offsets, now and for ever.
+// An answer without offsets (an old duplicate) says only that it is there.
+func (c *Checker) Acknowledged(id uint64, stream catalog.StreamID, first, last uint64, offsetsKnown bool) {
+	k := c.known[id]
+	key := catalog.HeadKey(stream)
+	switch {
+	case k == nil:
+		c.fail(Lost, key, "append %d was acknowledged, but never sent", id)
+	case k.at == 0:
+		c.fail(Lost, key, "append %d was acknowledged before it was absorbed", id)
+	case !offsetsKnown:
+	case k.at-1 != first || last != first+uint64(k.records)-1:
+		c.fail(Lost, key, "append %d was acknowledged at %d to %d and is at %d", id, first, last, k.at-1)
+	}
+	if k != nil {
+		k.acked = true
+	}
+}
+
+// Absent judges a definite refusal: the append is not there, and never will be.
+// It is called again at the end of the run.
+func (c *Checker) Absent(id uint64) bool { return c.known[id] == nil || c.known[id].at == 0 }
+
+// Refused judges an answer that says that the append is not there and never will be.
+func (c *Checker) Refused(id uint64, stream string) {
+	if !c.Absent(id) {
+		c.fail(Lost, stream, "append %d was refused and is at offset %d", id, c.known[id].at-1)
+	}
+	delete(c.known, id) // should it appear later, nobody has sent it
+}
+
+// Next returns how many offsets of the stream have been absorbed: a read that begins
+// now must see at least these.
+func (c *Checker) Next(stream string) uint64 {
+	id, ok := c.names[stream]
+	if !ok {
+		return 0
+	}
+	return uint64(len(c.stream(id).content))
+}
+
+// Read judges what a reader was given from an offset on: what those offsets hold, in
+// order, without a gap.
+func (c *Checker) Read(stream catalog.StreamID, first uint64, payloads [][]byte) {
+	s := c.stream(stream)
+	key := catalog.HeadKey(stream)
+	for i, p := range payloads {
+		at := first + uint64(i)
+		id, index, count, ok := parsePayload(p)
+		switch {
+		case !ok:
+			c.fail(Lost, key, "a reader was given wrong bytes at offset %d", at)
+			return
+		case at >= uint64(len(s.content)):
+			c.fail(Lost, key, "a reader was given offset %d before it was absorbed", at)
+			return
+		case s.content[at] != recordID{id, index, count}:
+			c.fail(Lost, key, "a reader was given record %d of append %d at offset %d, which holds record %d of append %d",
+				index, id, at, s.content[at].index, s.content[at].id)
+			return
+		}
+	}
+}
+
+// Content returns, per name of the streams that are there, the appends in order: the
+// logical state of a run.
+func (c *Checker) Content() map[string][]uint64 {
+	out := make(map[string][]uint64, len(c.names))
+	for name, id := range c.names {
+		ids := []uint64{}
+		for _, r := range c.stream(id).content {
+			if r.index == 0 {
+				ids = append(ids, r.id)
+			}
+		}
+		out[name] = ids
+	}
+	return out
+}
+
+// Lost returns an acknowledged append that is not in its stream, if there is one.
+func (c *Checker) lostAppend() (uint64, bool) {
+	var ids []uint64
+	for id, k := range c.known {
+		if k.acked && k.at == 0 {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return 0, false
+	}
+	return slices.Min(ids), true
+}

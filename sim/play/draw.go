@@ -1,0 +1,237 @@
+package play
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/sim"
+)
+
+// plan is everything that a seed draws before its world begins: swarm testing, in
+// which each seed has a few faults on, in a strength of its own, rather than all of
+// them a little.
+type plan struct {
+	config  sim.Config
+	nodes   []NodeConfig
+	skews   []time.Duration
+	drifts  []int
+	writers []writerPlan
+	readers int
+	streams []string
+	chaos   chaosPlan
+	names   []string // of the faults that are on
+}
+
+// chaosPlan is what befalls nodes while clients work. Each rate is the chance that a
+// round of chaos does it.
+type chaosPlan struct {
+	every                                     time.Duration
+	kill, pause, cut, drain, expire, clockHop float64
+	down                                      time.Duration // how long a node stays dead, at most
+}
+
+// draw makes a seed's plan. It draws from a stream of its own, so that the plan of a
+// seed depends on nothing else.
+func draw(seed uint64) plan {
+	r := sim.NewRand(seed, "plan")
+	p := plan{config: sim.Config{Seed: seed, Embedded: r.Chance(0.4), MaxSteps: 3_000_000}}
+	p.config.MaxOps = []int{32, 48, 128, 128, 1024}[r.N(5)]
+	t := drawTiming(r, p.config.Embedded)
+	p.drawNodes(r, t)
+	p.drawStreams(r)
+	p.drawFaults(r)
+	p.drawChaos(r)
+	return p
+}
+
+// ms draws a whole number of milliseconds, so that times print short.
+func ms(r *sim.Rand, lo, hi time.Duration) time.Duration {
+	return r.Between(lo, hi).Truncate(time.Millisecond)
+}
+
+// drawTiming draws legal timings down to their least, so that deletion and every
+// re-arm is always within reach.
+func drawTiming(r *sim.Rand, embedded bool) catalog.Timing {
+	t := catalog.DefaultTiming(embedded)
+	t.SettleAgeCap = ms(r, 0, 5*time.Second)
+	t.SettleRecheck = ms(r, 5*time.Second, 40*time.Second)
+	t.SettleOwedBytes = uint64(1 + r.N(64<<10))
+	t.JobDeadline = ms(r, 5*time.Second, time.Minute)
+	t.SessionTTL = ms(r, time.Second, 10*time.Second)
+	t.MaxClockSkew = ms(r, 0, 2*time.Second)
+	over := func(d time.Duration) time.Duration { return d + time.Millisecond + ms(r, 0, 3*time.Second) }
+	if embedded {
+		t.ReapGrace, t.TrimGrace, t.RetireGrace = over(0), over(0), over(0)
+		t.OrphanGrace = over(t.JobDeadline)
+		return t
+	}
+	t.PutHorizon = ms(r, 2*time.Second, 20*time.Second)
+	base := t.PutHorizon + t.MaxClockSkew
+	t.ReapGrace, t.OrphanGrace = over(base), over(base+t.JobDeadline)
+	t.TrimGrace, t.RetireGrace = over(base+t.SessionTTL), over(base+t.SessionTTL)
+	return t
+}
+
+func (p *plan) drawNodes(r *sim.Rand, t catalog.Timing) {
+	n := 1
+	if !p.config.Embedded {
+		n = 1 + r.N(3)
+	}
+	noLeases := r.Chance(0.15)
+	for i := range n {
+		c := NodeConfig{
+			Name: string(rune('a' + i)), Serve: true, Audit: true, Timing: t, Embedded: p.config.Embedded,
+			Window: 1 + r.N(6), FlightBytes: 200 << r.N(10), SlotDeadline: ms(r, time.Second, 10*time.Second),
+			Workers: 1 + r.N(4), IdleInterval: ms(r, 200*time.Millisecond, 5*time.Second),
+			MarkersPerEra: 1 + r.N(16), MemberParallel: 1 + r.N(4), SettleObjectMin: int64(100 << r.N(10)),
+			PageSize: 1 + r.N(64), NoLeases: noLeases, Compress: r.Chance(0.1),
+		}
+		if i > 0 && r.Chance(0.4) {
+			c.Serve, c.Audit = r.Chance(0.5), true
+		}
+		if i > 0 && r.Chance(0.05) {
+			c.Star = "a" // someone started the same star twice
+		}
+		p.nodes = append(p.nodes, c)
+		var skew time.Duration
+		drift := 0
+		if !p.config.Embedded && t.MaxClockSkew > 0 {
+			half := t.MaxClockSkew / 2
+			skew = r.Between(-half, half)
+		}
+		p.skews, p.drifts = append(p.skews, skew), append(p.drifts, drift)
+	}
+}
+
+func (p *plan) drawStreams(r *sim.Rand) {
+	n := 1 + r.N(4)
+	if r.Chance(0.2) {
+		n = 5 + r.N(20) // many small ones in one slot
+	}
+	for i := range n {
+		p.streams = append(p.streams, fmt.Sprintf("s%02d", i))
+	}
+	writers := 1 + r.N(5)
+	for range writers {
+		w := writerPlan{
+			kind: writerKind(r.N(3)), appends: 3 + r.N(25), records: 1 + r.N(6), size: 1 + r.N(300),
+			pause: ms(r, 0, 400*time.Millisecond), burst: 1 + r.N(6), producersPerSeat: 1 + r.N(3),
+		}
+		if r.Chance(0.3) {
+			w.pause = ms(r, time.Second, 20*time.Second)
+			w.appends = min(w.appends, 10)
+		}
+		if r.Chance(0.3) {
+			w.epochEvery = 2 + r.N(6)
+		}
+		from := r.N(n)
+		w.streams = append(w.streams, p.streams[from:min(n, from+1+r.N(n))]...)
+		p.writers = append(p.writers, w)
+	}
+	if r.Chance(0.03) {
+		// More producers on one stream than a head remembers.
+		p.writers = append(p.writers, writerPlan{kind: writeIdempotent, streams: p.streams[:1], appends: 100, records: 1, size: 20, producersPerSeat: 90})
+	}
+	p.readers = r.N(3)
+}
+
+// on draws whether a fault is on, and notes its name.
+func (p *plan) on(r *sim.Rand, name string, chance float64) bool {
+	if !r.Chance(chance) {
+		return false
+	}
+	p.names = append(p.names, name)
+	return true
+}
+
+// strength is small mostly, and large now and then.
+func strength(r *sim.Rand) float64 {
+	return []float64{0.002, 0.01, 0.03, 0.1, 0.25}[r.N(5)]
+}
+
+func (p *plan) drawFaults(r *sim.Rand) {
+	f := &p.config.Faults
+	lat := func() sim.Latency {
+		return sim.Latency{Base: ms(r, 0, 3*time.Millisecond), Jitter: ms(r, 0, 10*time.Millisecond), Tail: r.N(8)}
+	}
+	f.StoreLatency, f.BucketLatency, f.NetLatency = lat(), lat(), lat()
+	if p.on(r, "store-unavailable", 0.3) {
+		f.StoreUnavailable = strength(r)
+	}
+	if p.on(r, "scan-short", 0.3) {
+		f.ScanShort = 0.5
+	}
+	if p.on(r, "net-lost", 0.3) {
+		f.NetLost = strength(r)
+	}
+	if p.on(r, "bucket-throttle", 0.3) {
+		f.BucketThrottle = strength(r)
+	}
+	if p.on(r, "bucket-read-error", 0.3) {
+		f.BucketReadError = strength(r)
+	}
+	if p.on(r, "corrupt-read", 0.1) {
+		f.CorruptRead = 0.02
+	}
+	if p.on(r, "truncate-read", 0.1) {
+		f.TruncateRead = 0.02
+	}
+	if p.on(r, "delete-partial", 0.3) {
+		f.DeletePartial = 0.3
+	}
+	if p.on(r, "commit-unknown", 0.4) {
+		f.CommitUnknownNoEffect, f.CommitUnknownEffect = strength(r), strength(r)
+	}
+	if p.config.Embedded {
+		return
+	}
+	if p.on(r, "commit-late", 0.4) {
+		f.CommitUnknownLate, f.CommitLateMax = strength(r), ms(r, time.Second, time.Minute)
+	}
+	if p.on(r, "commit-slow", 0.3) {
+		f.CommitSlow, f.CommitSlowMax = strength(r), ms(r, 10*time.Millisecond, 2*time.Second)
+	}
+	if p.on(r, "put-unknown", 0.4) {
+		f.PutUnknownNoEffect, f.PutUnknownEffect = strength(r), strength(r)
+	}
+	if p.on(r, "put-late", 0.4) {
+		f.PutUnknownLate, f.PutLateMax = strength(r), ms(r, time.Second, time.Minute)
+	}
+	if p.on(r, "delete-unknown", 0.3) {
+		f.DeleteUnknown = strength(r)
+	}
+	if p.on(r, "session-late", 0.3) {
+		f.SessionLate, f.SessionLateMax = 0.5, ms(r, time.Second, 20*time.Second)
+	}
+	if p.on(r, "session-early", 0.2) {
+		f.SessionEarly = 0.05
+	}
+}
+
+func (p *plan) drawChaos(r *sim.Rand) {
+	c := &p.chaos
+	if r.Chance(0.1) {
+		return
+	}
+	c.every = ms(r, 200*time.Millisecond, 10*time.Second)
+	c.down = ms(r, 100*time.Millisecond, 20*time.Second)
+	if p.on(r, "kill", 0.7) {
+		c.kill = 0.5
+	}
+	if p.on(r, "drain", 0.3) {
+		c.drain = 0.2
+	}
+	if p.config.Embedded {
+		return
+	}
+	if p.on(r, "pause", 0.4) {
+		c.pause = 0.3
+	}
+	if p.on(r, "partition", 0.4) {
+		c.cut = 0.3
+	}
+	if p.on(r, "session-expiry", 0.2) {
+		c.expire = 0.3
+	}
+}

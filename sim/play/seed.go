@@ -1,0 +1,123 @@
+package play
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nova-store/nova/sim"
+)
+
+// Outcome is what became of a run.
+type Outcome struct {
+	Seed    uint64
+	Finding *sim.Finding
+	Steps   int
+	Virtual time.Duration
+	Hash    uint64
+	Faults  []string
+	Marks   sim.Marks
+}
+
+// Held tells whether every invariant held.
+func (o *Outcome) Held() bool { return o.Finding == nil }
+
+// Options of a run.
+type Options struct {
+	// Sink is given every event of the trace.
+	Sink func(*sim.Event)
+}
+
+// safetyMost bounds the virtual time of the phase with faults.
+const safetyMost = 10 * time.Minute
+
+// Seed runs one seed: a world, its nodes and clients, under the faults that the seed draws; then
+// without faults until it has converged; then everything is read back, and the nodes drain.
+func Seed(seed uint64, opt Options) Outcome {
+	p := draw(seed)
+	p.config.Sink = opt.Sink
+	g := newGame(p.config)
+	defer g.w.Close()
+	for i, n := range p.nodes {
+		g.configure(n)
+		g.w.Node(n.Name).SetClock(p.skews[i], p.drifts[i])
+	}
+	for _, name := range g.order {
+		g.up(name)
+	}
+	for i, wp := range p.writers {
+		g.goClient(fmt.Sprintf("w%d", i), func(ctx context.Context, c *sim.Client) { g.write(ctx, c, wp) })
+	}
+	for i := range p.readers {
+		g.goClient(fmt.Sprintf("r%d", i), func(ctx context.Context, c *sim.Client) {
+			g.read(ctx, c, p.streams, 40, 2*time.Second)
+		})
+	}
+	if p.chaos.every > 0 {
+		g.chaos(p.chaos)
+	}
+	g.w.RunUntil(func() bool { return g.clients == 0 }, safetyMost)
+	converged := false
+	if g.w.Found() == nil {
+		g.chaosOver = true
+		converged = g.converge(bound(p.nodes[0]))
+		g.check.Finish(g.stars(), true)
+	}
+	if converged {
+		g.readBack()
+		g.drain()
+	}
+	return g.outcome(seed, p.names)
+}
+
+// bound is how long a world may take to converge: every grace and re-arm several times over.
+func bound(n NodeConfig) time.Duration {
+	t := n.Timing
+	return 10*time.Minute + 10*(t.SettleRecheck+t.TrimGrace+t.RetireGrace+t.ReapGrace+t.SettleAgeCap+t.JobDeadline) + 3*t.OrphanGrace
+}
+
+func (g *game) outcome(seed uint64, faults []string) Outcome {
+	return Outcome{Seed: seed, Finding: g.w.Found(), Steps: g.w.Steps(), Virtual: g.w.Elapsed(),
+		Hash: g.w.Hash(), Faults: faults, Marks: g.w.Marks()}
+}
+
+// chaos starts what befalls the nodes while clients work.
+func (g *game) chaos(c chaosPlan) {
+	r := g.w.Topology()
+	client := g.w.Client("chaos")
+	client.Go(func(ctx context.Context) {
+		for g.clients > 0 && !g.chaosOver && g.w.Found() == nil {
+			if client.Clock().Sleep(ctx, r.Between(c.every/2, c.every)) != nil || g.chaosOver {
+				return
+			}
+			name := g.order[r.N(len(g.order))]
+			node := g.w.Node(name)
+			inc := node.Current()
+			if inc == nil {
+				continue
+			}
+			switch {
+			case r.Chance(c.kill):
+				g.w.Mark("chaos/kill")
+				inc.Kill()
+				g.restartAfter(name, r.Between(0, c.down))
+			case r.Chance(c.drain):
+				g.w.Mark("chaos/drain")
+				inc.Interrupt()
+			case r.Chance(c.pause):
+				g.w.Mark("chaos/pause")
+				inc.Pause()
+				g.w.At(r.Between(0, 2*c.down), func() { inc.Resume() })
+			case r.Chance(c.cut):
+				g.w.Mark("chaos/partition")
+				node.Partition(r.Chance(0.5), r.Chance(0.5), r.Chance(0.3))
+				g.w.At(r.Between(0, c.down), func() { node.Partition(false, false, false) })
+			case r.Chance(c.expire):
+				if id := g.w.StoreView().Session("cluster/routes/" + name); id != 0 {
+					g.w.Mark("chaos/expire")
+					g.w.ExpireSession(id)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore/format"
+	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/star"
+)
+
+// writerKind is how a client appends.
+type writerKind uint8
+
+const (
+	writePlain      writerKind = iota // new bytes whenever the outcome is unknown
+	writeIdempotent                   // a producer, retried until definite
+	writeExpecting                    // at an expected offset, as a lock-free log is kept
+)
+
+// writerPlan is one client of a workload.
+type writerPlan struct {
+	kind             writerKind
+	streams          []string
+	appends          int
+	records, size    int
+	pause            time.Duration
+	epochEvery       int // an idempotent producer begins a new epoch after so many appends; 0: never
+	burst            int // a plain writer sends so many at once
+	producersPerSeat int // an idempotent writer rotates over so many producer names
+}
+
+// write runs a writer to its end.
+func (g *game) write(ctx context.Context, c *sim.Client, plan writerPlan) {
+	for _, s := range plan.streams {
+		g.create(ctx, c, s)
+	}
+	producers := make(map[string]*producer)
+	for i := 0; i < plan.appends && ctx.Err() == nil && g.w.Found() == nil; i++ {
+		stream := plan.streams[c.Rand.N(len(plan.streams))]
+		n, size := 1+c.Rand.N(plan.records), 20+c.Rand.N(plan.size)
+		switch plan.kind {
+		case writePlain:
+			g.burst(ctx, c, plan, stream, n, size)
+		case writeIdempotent:
+			id := fmt.Sprintf("%s/%s/%d", c.Name(), stream, c.Rand.N(plan.producersPerSeat))
+			p := producers[id]
+			if p == nil {
+				p = &producer{id: id, fresh: true}
+				producers[id] = p
+			}
+			if plan.epochEvery > 0 && p.seq > 0 && c.Rand.N(plan.epochEvery) == 0 {
+				p.epoch++
+				p.seq, p.fresh = 0, true
+				g.w.Mark("client/new-epoch")
+			}
+			g.produce(ctx, c, p, stream, n, size)
+		case writeExpecting:
+			g.expect(ctx, c, stream, n, size)
+		}
+		if plan.pause > 0 {
+			_ = c.Clock().Sleep(ctx, c.Rand.Between(0, plan.pause))
+		}
+	}
+}
+
+// burst sends several plain appends at once and waits for all answers.
+func (g *game) burst(ctx context.Context, c *sim.Client, plan writerPlan, stream string, n, size int) {
+	left := max(plan.burst, 1)
+	done := c.Clock().NewParker()
+	for i := range left {
+		a := g.newAppend(stream, n, size)
+		pick := c.Rand.N(len(g.order))
+		c.Go(func(ctx context.Context) {
+			g.appendOnce(ctx, c, a, pick+i)
+			if left--; left == 0 {
+				done.Unpark()
+			}
+		})
+	}
+	_ = done.Park(ctx)
+}
+
+// produce sends the producer's next append until its outcome is definite. A
+// producer whose state was lost goes on in a new epoch.
+func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream string, n, size int) bool {
+	if p.fresh {
+		since, ok := g.nextOffset(ctx, c, stream)
+		if !ok {
+			return false
+		}
+		p.since, p.fresh = since, false
+	}
+	var a appendArgs
+	if p.numbered {
+		a = g.numberedAppend(p.next, stream, n, size)
+		p.next++
+	} else {
+		a = g.newAppend(stream, n, size)
+	}
+	a.producer = &format.Producer{ID: p.id, Epoch: p.epoch, Seq: p.seq, Since: p.since}
+	if !g.appendUntil(ctx, c, a) {
+		p.epoch++
+		p.seq, p.fresh = 0, true
+		return false
+	}
+	p.seq++
+	return true
+}
+
+// nextOffset reads a stream's next offset, again until it can.
+func (g *game) nextOffset(ctx context.Context, c *sim.Client, stream string) (uint64, bool) {
+	type answer struct {
+		next uint64
+		err  error
+	}
+	for ctx.Err() == nil && g.w.Found() == nil {
+		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
+			ans, err := sim.Call(ctx, c, p.Inc, "next", func(ctx context.Context) answer {
+				id, err := p.Cat.FindStream(ctx, stream)
+				if err != nil {
+					return answer{err: err}
+				}
+				v, err := p.Cat.ReadStream(ctx, id)
+				return answer{v.Head.Next, err}
+			})
+			switch {
+			case err == nil && ans.err == nil:
+				return ans.next, true
+			case err == nil && errors.Is(ans.err, catalog.ErrNoStream):
+				return 0, false
+			}
+		}
+		_ = c.Clock().Sleep(ctx, 100*time.Millisecond)
+	}
+	return 0, false
+}
+
+// expect appends at the offset that it has just read, and expects to lose races.
+func (g *game) expect(ctx context.Context, c *sim.Client, stream string, n, size int) {
+	next, ok := g.nextOffset(ctx, c, stream)
+	if !ok {
+		return
+	}
+	a := g.newAppend(stream, n, size)
+	a.expected = &next
+	known, there := g.appendOnce(ctx, c, a, c.Rand.N(len(g.order)))
+	if known && !there {
+		g.w.Mark("client/expectation-failed")
+	}
+}
+
+// read follows streams from where it is, again and again, until the writers are done.
+func (g *game) read(ctx context.Context, c *sim.Client, streams []string, rounds int, pause time.Duration) {
+	at := make(map[string]uint64)
+	for i := 0; i < rounds && ctx.Err() == nil && g.w.Found() == nil; i++ {
+		_ = c.Clock().Sleep(ctx, c.Rand.Between(pause/4, pause))
+		stream := streams[c.Rand.N(len(streams))]
+		p := g.serving(c.Rand.N(len(g.order)))
+		if p == nil {
+			continue
+		}
+		from := at[stream]
+		if c.Rand.N(4) == 0 && from > 0 {
+			from = uint64(c.Rand.N(int(from))) // old records: slots and settled objects
+		}
+		next, _, err := g.readOnce(ctx, c, p, stream, from, 1+c.Rand.N(200), int64(1+c.Rand.N(64<<10)))
+		switch {
+		case err == nil:
+			at[stream] = max(at[stream], next)
+		case errors.Is(err, star.ErrBeyondEnd):
+			g.w.Finding("3-nothing-lost", stream, fmt.Sprintf("a read from offset %d, which was absorbed, is beyond the end", from))
+		case errors.Is(err, format.ErrCorrupt) && g.w.Faults().CorruptRead == 0 && g.w.Faults().TruncateRead == 0:
+			g.w.Finding("2-no-dangling", stream, fmt.Sprintf("a read from offset %d: %v", from, err))
+		default:
+			g.w.Mark("client/read-failed")
+		}
+	}
+}
