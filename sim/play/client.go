@@ -168,6 +168,26 @@ func (g *game) readAll(ctx context.Context, c *sim.Client, p *Process, name stri
 	}
 }
 
+// readUntil is readAll, begun again on another process as long as its star dies
+// or does not serve yet.
+func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error {
+	for tries := 0; ; tries++ {
+		var err error
+		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
+			if err = g.readAll(ctx, c, p, name); err == nil {
+				return nil
+			}
+		}
+		passing := err == nil || errors.Is(err, sim.ErrLost) || errors.Is(err, sim.ErrDown) || errors.Is(err, star.ErrNotReady)
+		if !passing || tries > 1000 {
+			return fmt.Errorf("after %d tries: %w", tries+1, err)
+		}
+		if err := c.Clock().Sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
 type readAnswer struct {
 	res star.ReadResult
 	err error
