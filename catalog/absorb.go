@@ -315,6 +315,7 @@ func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 					run.First, run.Ordinal, run.FirstTimestamp = out[j].First, ordinal, ap.FirstTimestamp
 				}
 				run.Count += uint64(ap.Count)
+				run.Bytes += ap.Bytes
 				run.MaxTimestamp, run.BytePos = t.head.MaxTimestamp, t.head.Bytes
 			} else {
 				putRun(b, t.id, sec, &run)

@@ -158,8 +158,12 @@ func (s *swap) merged(r Run) Span {
 	count := last.Last() - first.First + 1
 	ordinal := uint32(first.First - r.Section.FirstOffset)
 	off, length := r.Section.Range(ordinal, uint32(count))
+	bytes := uint64(0)
+	for _, o := range r.Old {
+		bytes += o.Span.Bytes
+	}
 	return Span{
-		First: first.First, Count: count,
+		First: first.First, Count: count, Bytes: bytes,
 		Object: s.p.Object, Offset: off, Length: length, Ordinal: ordinal,
 		FirstTimestamp: first.FirstTimestamp, MaxTimestamp: last.MaxTimestamp, BytePos: last.BytePos,
 	}

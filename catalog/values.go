@@ -324,6 +324,7 @@ type Span struct {
 	Count          uint64
 	FirstTimestamp int64
 	MaxTimestamp   int64  // running: the largest of the stream up to here
+	Bytes          uint64 // payload of its records
 	BytePos        uint64 // the stream's byte position at the span's end
 }
 
@@ -341,6 +342,7 @@ func (v Span) Encode() []byte {
 	e.uint(v.Count)
 	e.int(v.FirstTimestamp)
 	e.int(v.MaxTimestamp)
+	e.uint(v.Bytes)
 	e.uint(v.BytePos)
 	return e.b
 }
@@ -349,7 +351,7 @@ func (v Span) Encode() []byte {
 func DecodeSpan(b []byte) (Span, error) {
 	d := newDecoder(b)
 	v := Span{First: d.uint(), Object: d.string(), Offset: int64(d.uint()), Length: int64(d.uint()), Ordinal: d.uint32(),
-		Count: d.uint(), FirstTimestamp: d.int(), MaxTimestamp: d.int(), BytePos: d.uint()}
+		Count: d.uint(), FirstTimestamp: d.int(), MaxTimestamp: d.int(), Bytes: d.uint(), BytePos: d.uint()}
 	if v.Count == 0 || v.Last() < v.First || v.Offset < 0 || v.Length <= 0 {
 		d.bad = true
 	}

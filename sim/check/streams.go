@@ -239,6 +239,15 @@ func (c *Checker) Next(stream string) uint64 {
 	return uint64(len(c.stream(id).content))
 }
 
+// Watermark returns the stream's first readable offset.
+func (c *Checker) Watermark(stream string) uint64 {
+	id, ok := c.names[stream]
+	if !ok {
+		return 0
+	}
+	return c.stream(id).mark.Watermark
+}
+
 // Read judges what a reader was given from an offset on: what those offsets hold, in
 // order, without a gap.
 func (c *Checker) Read(stream catalog.StreamID, first uint64, payloads [][]byte) {
@@ -262,18 +271,30 @@ func (c *Checker) Read(stream catalog.StreamID, first uint64, payloads [][]byte)
 	}
 }
 
-// Content returns, per name of the streams that are there, the appends in order: the
-// logical state of a run.
-func (c *Checker) Content() map[string][]uint64 {
-	out := make(map[string][]uint64, len(c.names))
+// Logical is a stream's logical state.
+type Logical struct {
+	Appends   []uint64 // in order
+	Watermark uint64
+	Policy    catalog.Policy
+}
+
+// Equal tells whether two states are the same.
+func (l Logical) Equal(m Logical) bool {
+	return slices.Equal(l.Appends, m.Appends) && l.Watermark == m.Watermark && l.Policy == m.Policy
+}
+
+// State returns the logical state of the streams that are there, by name.
+func (c *Checker) State() map[string]Logical {
+	out := make(map[string]Logical, len(c.names))
 	for name, id := range c.names {
-		ids := []uint64{}
-		for _, r := range c.stream(id).content {
+		s := c.stream(id)
+		l := Logical{Watermark: s.mark.Watermark, Policy: s.rec.Policy}
+		for _, r := range s.content {
 			if r.index == 0 {
-				ids = append(ids, r.id)
+				l.Appends = append(l.Appends, r.id)
 			}
 		}
-		out[name] = ids
+		out[name] = l
 	}
 	return out
 }

@@ -168,6 +168,42 @@ func (g *game) readAll(ctx context.Context, c *sim.Client, p *Process, name stri
 	}
 }
 
+// trim moves a stream's watermark, and kills the spans wholly below it. It stands in
+// for the retention duty, which drives the same primitive.
+func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string, upTo uint64) error {
+	err, lost := sim.Call(ctx, c, p.Inc, "trim", func(ctx context.Context) error {
+		id, err := p.Cat.FindStream(ctx, name)
+		if err != nil {
+			return err
+		}
+		mark, err := p.Cat.TrimStream(ctx, id, upTo)
+		if err != nil {
+			return err
+		}
+		for {
+			spans, more, err := p.Cat.Spans(ctx, id, 0, 8)
+			if err != nil {
+				return err
+			}
+			below := func(s catalog.SpanAt) bool { return s.Span.Last() < mark.Watermark }
+			n := 0
+			for n < len(spans) && below(spans[n]) {
+				n++
+			}
+			if _, err := p.Cat.Kill(ctx, spans[:n], below); err != nil {
+				return err
+			}
+			if n < len(spans) || !more {
+				return nil
+			}
+		}
+	})
+	if lost != nil {
+		return lost
+	}
+	return err
+}
+
 // readUntil is readAll, begun again on another process as long as its star dies
 // or does not serve yet.
 func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error {
@@ -202,6 +238,13 @@ func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, name str
 	})
 	if err == nil {
 		err = ans.err
+	}
+	var trimmed *star.TrimmedError
+	if errors.As(err, &trimmed) {
+		if trimmed.First <= from || trimmed.First > g.check.Watermark(name) {
+			g.w.Finding(check.Lost, name, fmt.Sprintf("a read from %d is told that %d is the first readable offset", from, trimmed.First))
+		}
+		return trimmed.First, max(trimmed.First, g.check.Next(name)), nil
 	}
 	if err != nil {
 		return 0, 0, err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/check"
 )
 
 // CutReport is what became of a sweep of cuts over one scenario.
@@ -53,7 +54,7 @@ func Cuts(s *Script, seed uint64, limit int, sweep func(n int, do func(i int)), 
 }
 
 // CutAt plays the script with one cut and returns what broke, or nil.
-func CutAt(s *Script, seed uint64, c sim.Class, want map[string][]uint64) *sim.Finding {
+func CutAt(s *Script, seed uint64, c sim.Class, want map[string]check.Logical) *sim.Finding {
 	o := Scenario(s, seed, &sim.Kill{Step: c.FirstStep, Side: c.Side}, false, Options{})
 	if o.Finding != nil || want == nil {
 		return o.Finding

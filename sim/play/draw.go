@@ -18,6 +18,8 @@ type plan struct {
 	drifts  []int
 	writers []writerPlan
 	readers int
+	trims   int           // rounds of the client that trims
+	trimGap time.Duration // between them, at most
 	streams []string
 	chaos   chaosPlan
 	names   []string // of the faults that are on
@@ -134,6 +136,9 @@ func (p *plan) drawStreams(r *sim.Rand) {
 		p.writers = append(p.writers, writerPlan{kind: writeIdempotent, streams: p.streams[:1], appends: 100, records: 1, size: 20, producersPerSeat: 90})
 	}
 	p.readers = r.N(3)
+	if r.Chance(0.5) {
+		p.trims, p.trimGap = 1+r.N(8), ms(r, time.Second, 20*time.Second)
+	}
 }
 
 // on draws whether a fault is on, and notes its name.

@@ -3,6 +3,7 @@ package play
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -147,12 +148,7 @@ func (g *game) readBack() {
 	if p == nil || g.w.Found() != nil {
 		return
 	}
-	content := g.check.Content()
-	var names []string
-	for name := range content {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(g.check.State()))
 	done := false
 	g.w.Client("read-back").Go(func(ctx context.Context) {
 		c := g.w.Client("read-back")

@@ -16,9 +16,9 @@ import (
 // ScenarioOutcome is what became of one play of a scenario.
 type ScenarioOutcome struct {
 	Outcome
-	// State is the logical state at the end: for each stream its appends in order,
-	// told by the position that each had in the script.
-	State map[string][]uint64
+	// State is the logical state at the end. Appends are numbered by their place in
+	// the script.
+	State map[string]check.Logical
 	// Classes are the classes of cuts, if they were asked for.
 	Classes []sim.Class
 }
@@ -53,7 +53,7 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 		g.converge(bound(g.configs[g.order[0]]))
 		g.check.Finish(g.stars(), true)
 	}
-	return ScenarioOutcome{Outcome: g.outcome(seed, nil), State: g.check.Content(), Classes: g.w.Classes()}
+	return ScenarioOutcome{Outcome: g.outcome(seed, nil), State: g.check.State(), Classes: g.w.Classes()}
 }
 
 type player struct {
@@ -116,6 +116,17 @@ func (p *player) play(st *statement) {
 				p.fail(st, "reading %s: %v", stream, err)
 			}
 		})
+	case "trim":
+		upTo, _ := strconv.ParseUint(st.args[1], 10, 64) // checked when it was parsed
+		st := &statement{line: st.line, verb: st.verb, args: st.args[:1]}
+		p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
+			for g.w.Found() == nil {
+				if q := g.serving(0); q != nil && g.trim(ctx, c, q, stream, upTo) == nil {
+					return
+				}
+				_ = c.Clock().Sleep(ctx, 50*time.Millisecond)
+			}
+		})
 	case "expect":
 		p.expect(st)
 	}
@@ -173,10 +184,10 @@ func (p *player) expect(st *statement) {
 }
 
 // sameState compares two logical states and says how they differ, or "".
-func sameState(want, have map[string][]uint64) string {
+func sameState(want, have map[string]check.Logical) string {
 	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if !slices.Equal(want[name], have[name]) {
-			return fmt.Sprintf("stream %s holds the appends %x, %x without the cut", name, have[name], want[name])
+		if !want[name].Equal(have[name]) {
+			return fmt.Sprintf("stream %s is %+v, %+v without the cut", name, have[name], want[name])
 		}
 	}
 	if len(want) != len(have) {

@@ -22,6 +22,7 @@ import (
 //	append STREAM … [records=N] [size=N] [times=N] [after=DURATION]
 //	                           by a producer for each stream, side by side, each
 //	                           repeated until its outcome is definite
+//	trim STREAM OFFSET         the first that stays readable; the spans below are killed
 //	tick DURATION              lets time pass
 //	kill|drain|pause|resume NAME …
 //	converge                   no faults; until nothing is left to do
@@ -80,7 +81,7 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 		case "start", "kill", "drain", "pause", "resume":
 			err = s.checkNodes(st)
 			s.steps = append(s.steps, st)
-		case "create", "append", "tick", "converge", "read", "expect":
+		case "create", "append", "trim", "tick", "converge", "read", "expect":
 			err = checkStatement(st)
 			s.steps = append(s.steps, st)
 		default:
@@ -218,6 +219,13 @@ func checkStatement(st statement) error {
 		}
 		if _, err := time.ParseDuration(st.args[0]); err != nil {
 			return fmt.Errorf("tick: %q is not a duration", st.args[0])
+		}
+	case "trim":
+		if len(st.args) != 2 {
+			return fmt.Errorf("trim has a stream and an offset")
+		}
+		if _, err := strconv.ParseUint(st.args[1], 10, 64); err != nil {
+			return fmt.Errorf("trim: %q is not an offset", st.args[1])
 		}
 	case "create", "append", "read":
 		if len(st.args) == 0 {

@@ -53,6 +53,9 @@ func Seed(seed uint64, opt Options) Outcome {
 			g.read(ctx, c, p.streams, 40, 2*time.Second)
 		})
 	}
+	if p.trims > 0 {
+		g.goClient("trims", func(ctx context.Context, c *sim.Client) { g.trims(ctx, c, p.streams, p.trims, p.trimGap) })
+	}
 	if p.chaos.every > 0 {
 		g.chaos(p.chaos)
 	}

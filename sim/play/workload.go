@@ -153,6 +153,25 @@ func (g *game) expect(ctx context.Context, c *sim.Client, stream string, n, size
 	}
 }
 
+// trims moves watermarks now and then, never beyond what was absorbed.
+func (g *game) trims(ctx context.Context, c *sim.Client, streams []string, rounds int, pause time.Duration) {
+	for i := 0; i < rounds && ctx.Err() == nil && g.w.Found() == nil; i++ {
+		_ = c.Clock().Sleep(ctx, c.Rand.Between(pause/2, pause))
+		stream := streams[c.Rand.N(len(streams))]
+		next := g.check.Next(stream)
+		p := g.serving(c.Rand.N(len(g.order)))
+		if p == nil || next == 0 {
+			continue
+		}
+		switch err := g.trim(ctx, c, p, stream, uint64(c.Rand.N(int(next)+1))); {
+		case err == nil:
+			g.w.Mark("client/trimmed")
+		default:
+			g.w.Mark("client/trim-failed")
+		}
+	}
+}
+
 // read follows streams from where it is, again and again, until the writers are done.
 func (g *game) read(ctx context.Context, c *sim.Client, streams []string, rounds int, pause time.Duration) {
 	at := make(map[string]uint64)
