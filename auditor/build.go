@@ -1,0 +1,157 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore"
+	"github.com/nova-store/nova/objstore/format"
+)
+
+// unitResult is what became of a unit. With an error some of its spans have moved
+// and some have not.
+type unitResult struct {
+	damaged []uint64 // slots
+	err     error
+}
+
+// isCorrupt tells damage from a failure.
+func isCorrupt(err error) bool { return errors.Is(err, format.ErrCorrupt) }
+
+// settle copies a unit's spans into new objects and publishes each as it is full.
+func (e *era) settle(ctx context.Context, u unit) (res unitResult) {
+	b := &builder{e: e, w: e.newWriter(), d: format.NewDecoder()}
+	for _, p := range u {
+		for _, s := range p.spans {
+			err := b.add(ctx, p.stream, s)
+			switch {
+			case err == nil:
+			case isCorrupt(err):
+				res.damaged = append(res.damaged, slotOf(s))
+			case errors.Is(err, objstore.ErrNotFound):
+				// Another era may have moved it, and its slot been trimmed since.
+				if res.err = e.missing(ctx, s, err); res.err != nil {
+					return res
+				}
+			default:
+				res.err = err
+				return res
+			}
+		}
+	}
+	res.err = b.flush(ctx)
+	return res
+}
+
+// missing looks at a span again whose slot is gone: nil if it lies elsewhere by now.
+func (e *era) missing(ctx context.Context, s catalog.SpanAt, why error) error {
+	now, ok, err := e.a.cat.ReadSpan(ctx, s.Stream, s.Span.Last())
+	if err != nil {
+		return err
+	}
+	if ok && now.Span.Object == s.Span.Object {
+		return fmt.Errorf("offsets %d to %d of stream %v are there: %w", s.Span.First, s.Span.Last(), s.Stream, why)
+	}
+	return nil
+}
+
+// builder gathers spans into one object after another.
+type builder struct {
+	e    *era
+	w    *format.Writer
+	d    *format.Decoder
+	runs []catalog.Run // of the object under way; each is a section of it
+	n    int           // spans
+}
+
+// What a record, a block and a section take beside the records' bytes, at most.
+const (
+	recordFraming  = 15
+	blockFraming   = format.BlockHeaderLength + 14
+	sectionFraming = 128
+	// sectionsMost bounds the sections of an object, and with them its footer.
+	sectionsMost = 4096
+)
+
+// add copies a span's records, verified, as they are in its slot.
+func (b *builder) add(ctx context.Context, id catalog.StreamID, s catalog.SpanAt) error {
+	body, footer, err := b.e.slots.get(ctx, slotOf(s))
+	if err != nil {
+		return err
+	}
+	object, span := s.Span.Object, s.Span
+	sec := section(footer, id)
+	if sec == nil || span.Offset+span.Length > int64(len(body)) || uint64(span.Ordinal)+span.Count > uint64(sec.Records) {
+		// The slot is whole, and not what the span says: nothing may be written from it.
+		return fmt.Errorf("offsets %d to %d of stream %v: %s holds no such records", span.First, span.Last(), id, object)
+	}
+	// The section's bytes bound the span's. Two blocks in a row hold more than one target.
+	most := int64(sec.Bytes) + int64(sec.Records)*recordFraming
+	most += (2*most/format.BlockTarget+1)*blockFraming + sectionFraming
+	if b.n > 0 && (int64(b.w.Size())+most > b.e.a.opts.SettleObjectMax || len(b.runs) >= sectionsMost) {
+		if err := b.flush(ctx); err != nil {
+			return err
+		}
+	}
+	if last := len(b.runs) - 1; last < 0 || b.runs[last].Stream != id || b.end(last) != span.First {
+		b.w.Begin(uint64(id), span.First)
+		b.runs = append(b.runs, catalog.Run{Stream: id})
+	}
+	next, end := uint64(span.Ordinal), uint64(span.Ordinal)+span.Count
+	err = b.d.Records(body[span.Offset:span.Offset+span.Length], uint64(id), func(ordinal uint32, r format.Record) error {
+		if uint64(ordinal) == next && next < end {
+			b.w.Add(r.Timestamp, r.Data)
+			next++
+		}
+		return nil
+	})
+	if err != nil {
+		// The slot was verified as it was read, so this is no damage of it; and the
+		// object under way now has a part of the span, which ends the unit.
+		return fmt.Errorf("copying from %s, verified before: %v", object, err)
+	}
+	if next != end {
+		return fmt.Errorf("offsets %d to %d of stream %v: %s has %d of %d records where the span says", span.First, span.Last(), id, object,
+			next-uint64(span.Ordinal), span.Count)
+	}
+	last := &b.runs[len(b.runs)-1]
+	last.Old = append(last.Old, s)
+	b.n++
+	return nil
+}
+
+// end is the offset behind a run.
+func (b *builder) end(run int) uint64 {
+	old := b.runs[run].Old
+	return old[len(old)-1].Span.Last() + 1
+}
+
+func section(f *format.Footer, id catalog.StreamID) *format.Section {
+	for i := range f.Sections {
+		if f.Sections[i].Stream == uint64(id) {
+			return &f.Sections[i]
+		}
+	}
+	return nil
+}
+
+// flush finishes and publishes the object under way, if there is one.
+func (b *builder) flush(ctx context.Context) error {
+	if b.n == 0 {
+		return nil
+	}
+	object, footer, err := b.w.Finish()
+	runs, n := b.runs, b.n
+	b.w.Reset()
+	b.runs, b.n = nil, 0
+	if err != nil {
+		return fmt.Errorf("building a settled object: %w", err)
+	}
+	for i := range runs {
+		runs[i].Section = &footer.Sections[i]
+	}
+	defer b.e.j.step("publish")()
+	return b.e.publish(ctx, object, runs, n)
+}

@@ -1,0 +1,273 @@
+package auditor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nova-store/nova/catalog"
+)
+
+// plan is what a round does.
+type plan struct {
+	kill []doomed
+	// chunks are done one after the other. The slots of a chunk fit into the fetch
+	// cache together, so that each is read once.
+	chunks [][]unit
+}
+
+// doomed are spans of one stream that are killed unread.
+type doomed struct {
+	spans     []catalog.SpanAt
+	all       bool // the stream is tearing or gone
+	watermark uint64
+}
+
+// piece is what one stream has in slots: spans in the order of their offsets, each held by a slot of the chain.
+type piece struct {
+	stream catalog.StreamID
+	spans  []catalog.SpanAt
+	bytes  int64 // of their block ranges
+}
+
+// unit is work for one task, and becomes one object or several: a large piece, or
+// small ones that are packed together.
+type unit []piece
+
+// slots returns the slots that the unit's spans lie in.
+func (u unit) slots() []uint64 {
+	var out []uint64
+	for _, p := range u {
+		for _, s := range p.spans {
+			out = append(out, slotOf(s))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func slotOf(s catalog.SpanAt) uint64 {
+	_, slot, _ := catalog.ParseSlotKey(s.Span.Object) // held checked it
+	return slot
+}
+
+// streamItems is the inventory of one stream over all markers of a round.
+type streamItems struct {
+	id        catalog.StreamID
+	items     []catalog.SlotItem
+	all       bool // every span of it is to be killed
+	watermark uint64
+}
+
+// plan looks up what is still held by the slots of the markers, and shares it out.
+func (e *era) plan(ctx context.Context, ms []catalog.BatchAt) (plan, error) {
+	defer e.j.step("plan")()
+	streams := inventory(ms)
+	if err := e.readStreams(ctx, streams); err != nil {
+		return plan{}, err
+	}
+	var p plan
+	var pieces []piece
+	for _, s := range streams {
+		spans, err := e.held(ctx, s)
+		if err != nil {
+			return plan{}, err
+		}
+		k := doomed{all: s.all, watermark: s.watermark}
+		keep := piece{stream: s.id}
+		for _, sp := range spans {
+			if s.all || sp.Span.Last() < s.watermark {
+				k.spans = append(k.spans, sp)
+				continue
+			}
+			keep.spans = append(keep.spans, sp)
+			keep.bytes += sp.Span.Length
+		}
+		if len(k.spans) > 0 {
+			p.kill = append(p.kill, k)
+		}
+		if len(keep.spans) > 0 {
+			pieces = append(pieces, keep)
+		}
+	}
+	for _, c := range chunk(pieces, e.cacheBytes) {
+		p.chunks = append(p.chunks, share(c, e.a.opts.SettleObjectMin, e.a.opts.SettleObjectMax))
+	}
+	return p, nil
+}
+
+// inventory gathers the items of the markers by stream, streams in the order in
+// which they appear, a stream's items in the order of their offsets.
+func inventory(ms []catalog.BatchAt) []*streamItems {
+	var out []*streamItems
+	by := make(map[catalog.StreamID]*streamItems)
+	for _, m := range ms {
+		for _, it := range m.Batch.Inventory {
+			s := by[it.Stream]
+			if s == nil {
+				s = &streamItems{id: it.Stream}
+				by[it.Stream] = s
+				out = append(out, s)
+			}
+			s.items = append(s.items, it)
+		}
+	}
+	for _, s := range out {
+		slices.SortFunc(s.items, func(x, y catalog.SlotItem) int { return cmp.Compare(x.First, y.First) })
+	}
+	return out
+}
+
+// readStreams finds out which streams are tearing or gone, and where the watermarks are.
+func (e *era) readStreams(ctx context.Context, streams []*streamItems) error {
+	store := e.a.cat.Store()
+	most := max(store.Limits().MaxOps/2, 1)
+	for part := range slices.Chunk(streams, most) {
+		keys := make([]string, 0, 2*len(part))
+		for _, s := range part {
+			keys = append(keys, catalog.StreamKey(s.id), catalog.MarkKey(s.id))
+		}
+		recs, err := store.Get(ctx, keys...)
+		if err != nil {
+			return fmt.Errorf("reading streams: %w", err)
+		}
+		for i, s := range part {
+			stream, mark := recs[2*i], recs[2*i+1]
+			if !stream.Exists() || !mark.Exists() {
+				s.all = true // its teardown is over: the three records went together
+				continue
+			}
+			v, e1 := catalog.DecodeStream(stream.Value)
+			w, e2 := catalog.DecodeMark(mark.Value)
+			if err := errors.Join(e1, e2); err != nil {
+				return fmt.Errorf("stream %v: %w", s.id, err)
+			}
+			s.all, s.watermark = v.State == catalog.StreamTearing, w.Watermark
+		}
+	}
+	return nil
+}
+
+// spanPage bounds the spans of one read.
+const spanPage = 256
+
+// held returns the stream's spans that lie in the very slots of its items, in order of offsets.
+func (e *era) held(ctx context.Context, s *streamItems) ([]catalog.SpanAt, error) {
+	var out []catalog.SpanAt
+	for i := 0; i < len(s.items); {
+		// Items whose offsets follow one another are one walk.
+		from, end, n := s.items[i].First, s.items[i].First, i
+		for ; n < len(s.items) && s.items[n].First <= end; n++ {
+			end = max(end, s.items[n].First+s.items[n].Count)
+		}
+		mine := make(map[string]bool, n-i)
+		for _, it := range s.items[i:n] {
+			mine[catalog.SlotKey(e.chain, it.Slot)] = true
+		}
+		for more := true; more && from < end; {
+			var spans []catalog.SpanAt
+			var err error
+			spans, more, err = e.a.cat.Spans(ctx, s.id, from, min(spanPage, 2*(n-i)+1))
+			if err != nil {
+				return nil, err
+			}
+			for _, sp := range spans {
+				if sp.Span.First >= end {
+					more = false
+					break
+				}
+				if mine[sp.Span.Object] {
+					out = append(out, sp)
+				}
+				from = sp.Span.Last() + 1
+			}
+			more = more && len(spans) > 0
+		}
+		i = n
+	}
+	return out, nil
+}
+
+// What a slot's footer takes for a section and for itself, about: the catalog tells
+// only how long spans are.
+const (
+	slotFraming = 512
+	spanFraming = 160
+)
+
+// chunk parts pieces by slots, lowest first, so that the slots of a chunk have most bytes
+// together, as far as their spans tell; a slot larger than that is a chunk of its own.
+func chunk(pieces []piece, most int64) [][]piece {
+	sizes := make(map[uint64]int64)
+	var order []uint64
+	for _, p := range pieces {
+		for _, s := range p.spans {
+			slot := slotOf(s)
+			if _, ok := sizes[slot]; !ok {
+				order = append(order, slot)
+				sizes[slot] = slotFraming
+			}
+			sizes[slot] += s.Span.Length + spanFraming
+		}
+	}
+	slices.Sort(order)
+	var bounds []uint64 // the first slot of each chunk but the first
+	sum := int64(0)
+	for _, slot := range order {
+		if sum > 0 && sum+sizes[slot] > most {
+			bounds = append(bounds, slot)
+			sum = 0
+		}
+		sum += sizes[slot]
+	}
+	if len(bounds) == 0 {
+		if len(pieces) == 0 {
+			return nil
+		}
+		return [][]piece{pieces}
+	}
+	out := make([][]piece, len(bounds)+1)
+	for _, p := range pieces {
+		for _, s := range p.spans {
+			at, exact := slices.BinarySearch(bounds, slotOf(s))
+			if exact {
+				at++
+			}
+			c := out[at]
+			if len(c) == 0 || c[len(c)-1].stream != p.stream {
+				c = append(c, piece{stream: p.stream})
+			}
+			last := &c[len(c)-1]
+			last.spans = append(last.spans, s)
+			last.bytes += s.Span.Length
+			out[at] = c
+		}
+	}
+	return out
+}
+
+// share makes units of the pieces of a chunk: a piece of at least least bytes is a
+// unit of its own, the others are packed together up to most bytes.
+func share(pieces []piece, least, most int64) []unit {
+	var out []unit
+	var pack unit
+	packed := int64(0)
+	for _, p := range pieces {
+		if p.bytes >= least {
+			out = append(out, unit{p})
+			continue
+		}
+		if len(pack) > 0 && packed+p.bytes > most {
+			out = append(out, pack)
+			pack, packed = nil, 0
+		}
+		pack = append(pack, p)
+		packed += p.bytes
+	}
+	if len(pack) > 0 {
+		out = append(out, pack)
+	}
+	return out
+}

@@ -1,0 +1,108 @@
+package auditor
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore"
+)
+
+// newObject names a settled object: a ULID, whose time and entropy are the clock's.
+func (a *Auditor) newObject() (string, error) {
+	var id ulid.ULID
+	if err := id.SetTime(uint64(a.clk.Now().UnixMilli())); err != nil {
+		return "", fmt.Errorf("naming an object: %w", err)
+	}
+	var entropy [16]byte
+	binary.BigEndian.PutUint64(entropy[:], a.clk.Rand())
+	binary.BigEndian.PutUint64(entropy[8:], a.clk.Rand())
+	if err := id.SetEntropy(entropy[:10]); err != nil {
+		return "", fmt.Errorf("naming an object: %w", err)
+	}
+	return catalog.SettledKey(id.String()), nil
+}
+
+// publish makes an object visible: intent, PUT, swaps, resolve of the intent; steps 5 to 8 of
+// denorm, whose comment says what a crash leaves. Where it fails, what it made is the
+// intent's, and the orphan duty's.
+func (e *era) publish(ctx context.Context, body []byte, runs []catalog.Run, spans int) error {
+	cat := e.a.cat
+	object, err := e.a.newObject()
+	if err != nil {
+		return err
+	}
+	// Paid first: the announcement starts the clock of NotAfter.
+	if err := e.a.bucket.payRewrite(ctx, len(body)); err != nil {
+		return err
+	}
+	armed, err := cat.ArmIntent(ctx, object)
+	if err != nil {
+		return err
+	}
+	if err := e.putObject(ctx, armed, body); err != nil {
+		return err
+	}
+	out, err := cat.Swap(ctx, catalog.Publish{Object: object, Size: int64(len(body)), Intent: armed.Version}, runs)
+	if errors.Is(err, catalog.ErrIntentLost) {
+		// Too slow: the orphan duty has condemned it, and may have looked for the object before
+		// it was there. It looks again.
+		e.j.emit(Event{Action: ObjectGivenUp, Chain: e.chain, Object: object})
+		return errors.Join(err, cat.GiveUp(ctx, object))
+	}
+	if err != nil {
+		return err
+	}
+	e.j.emit(Event{Action: Settled, Chain: e.chain, Object: object, Count: out.Placed, Bytes: int64(len(body))})
+	if out.Placed == 0 {
+		return nil // every range is owned elsewhere: the intent stands for the orphan duty
+	}
+	err = cat.ResolveIntent(ctx, object, armed.Version, out.Placed == spans)
+	if errors.Is(err, catalog.ErrMoved) || errors.Is(err, catalog.ErrIntentLost) {
+		// All refs were killed since, each with its reap-check, and the intent stands for the orphan duty; or
+		// that has resolved or condemned it, and finds the refs.
+		return nil
+	}
+	return err
+}
+
+// putObject puts a new object and finds out what became of it. The key is of this
+// publish alone, so that an object of its size under it is this one.
+func (e *era) putObject(ctx context.Context, armed catalog.Armed, body []byte) error {
+	opt := objstore.PutOptions{NotAfter: armed.NotAfter}
+	for try := 1; ; try++ {
+		if e.a.late(armed.NotAfter) {
+			return fmt.Errorf("putting %s: %w", armed.Object, objstore.ErrExpired)
+		}
+		err := e.a.bucket.put(ctx, armed.Object, body, opt)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, objstore.ErrThrottled):
+		case errors.Is(err, objstore.ErrUnknown), errors.Is(err, objstore.ErrExists):
+			info, serr := e.a.bucket.stat(ctx, armed.Object)
+			if serr == nil && info.Size == int64(len(body)) {
+				return nil
+			}
+			if serr == nil {
+				return fmt.Errorf("putting %s: an object of %d bytes is there, not of %d", armed.Object, info.Size, len(body))
+			}
+			if errors.Is(err, objstore.ErrExists) {
+				return errors.Join(err, serr)
+			}
+			// Not there, or not known: it may land yet. Once more, with the same bytes.
+		default:
+			return err
+		}
+		if try == tries {
+			return err
+		}
+		if err := e.a.pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore"
+	"github.com/nova-store/nova/objstore/format"
+)
+
+// absorbSlots bounds the slots that wait for one call of absorb; only their footers are held.
+const absorbSlots = 64
+
+// sealing is one run over a fenced chain: steps 4 to 7 of settle.
+type sealing struct {
+	a       *Auditor
+	j       *Job
+	fence   catalog.Fence
+	pending []catalog.SlotIn // consecutive, from the checkpoint on
+	damaged bool             // the absorb has ended
+}
+
+// slotFate is what a look at a slot found or made.
+type slotFate uint8
+
+const (
+	slotHolds   slotFate = iota // a flight's slot
+	slotSealed                  // a seal, put now or by an earlier run
+	slotDamaged                 // neither, in every one of several reads
+)
+
+func (s *sealing) run(ctx context.Context) (catalog.ChainAt, error) {
+	id := s.fence.Chain.ID
+	slot := s.fence.Chain.Chain.Checkpoint
+	for ; ; slot++ {
+		fate, in, err := s.look(ctx, slot)
+		if err != nil {
+			return catalog.ChainAt{}, err
+		}
+		if fate == slotSealed {
+			break
+		}
+		if fate == slotDamaged && !s.damaged {
+			s.damaged = true
+			s.a.log.Warn("a dead chain's slot is damaged: nothing from there on was acknowledged, and nothing from there on is absorbed",
+				"object", catalog.SlotKey(id, slot))
+			s.j.emit(Event{Action: SlotDamaged, Chain: id, Object: catalog.SlotKey(id, slot), From: slot, To: slot + 1})
+		}
+		if s.damaged {
+			continue
+		}
+		if s.pending = append(s.pending, in); len(s.pending) == absorbSlots {
+			if err := s.absorb(ctx); err != nil {
+				return catalog.ChainAt{}, err
+			}
+		}
+	}
+	for len(s.pending) > 0 {
+		if err := s.absorb(ctx); err != nil {
+			return catalog.ChainAt{}, err
+		}
+	}
+	end := slot + max(s.fence.Chain.Chain.Window, 1)
+	for p := slot + 1; p < end; p++ {
+		if err := s.seal(ctx, p); err != nil {
+			return catalog.ChainAt{}, err
+		}
+	}
+	return s.a.cat.SealChain(ctx, s.fence.Chain, slot, end)
+}
+
+// look tells what a slot holds; an empty one is sealed. What it finds stays: objects
+// are put if-absent, and nobody deletes one at or above the checkpoint.
+func (s *sealing) look(ctx context.Context, slot uint64) (slotFate, catalog.SlotIn, error) {
+	id := s.fence.Chain.ID
+	for try := 1; ; try++ {
+		body, f, err := s.a.readSlot(ctx, id, slot)
+		switch {
+		case err == nil && f.Kind == format.KindSeal:
+			return slotSealed, catalog.SlotIn{}, nil
+		case err == nil && f.Bundled:
+			return 0, catalog.SlotIn{}, fmt.Errorf("%s: %w: its records are in a bundle", catalog.SlotKey(id, slot), format.ErrVersion)
+		case err == nil:
+			return slotHolds, catalog.SlotIn{Slot: slot, Size: int64(len(body)), Footer: &f}, nil
+		case errors.Is(err, format.ErrCorrupt):
+			return slotDamaged, catalog.SlotIn{}, nil
+		case !errors.Is(err, objstore.ErrNotFound):
+			if !errors.Is(err, objstore.ErrThrottled) || try == tries {
+				return 0, catalog.SlotIn{}, err
+			}
+		default:
+			err = s.put(ctx, slot)
+			switch {
+			case err == nil:
+				return slotSealed, catalog.SlotIn{}, nil
+			case !again(err) && !errors.Is(err, objstore.ErrExists) || try == tries:
+				return 0, catalog.SlotIn{}, err
+			}
+			// Something is there now, a late flight perhaps, or this very seal: look.
+		}
+		if err := s.a.pause(ctx, try); err != nil {
+			return 0, catalog.SlotIn{}, err
+		}
+	}
+}
+
+// seal fills a slot of the window: with a seal, or it is full already. What is there
+// does not matter.
+func (s *sealing) seal(ctx context.Context, slot uint64) error {
+	for try := 1; ; try++ {
+		err := s.put(ctx, slot)
+		switch {
+		case err == nil || errors.Is(err, objstore.ErrExists):
+			return nil
+		case !again(err) || try == tries:
+			return err
+		}
+		if err := s.a.pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// put puts a seal if-absent, unless this run is past the time given to its seals: a
+// run that slept may wake when the chain is retired, and its seal would be watched by nobody.
+func (s *sealing) put(ctx context.Context, slot uint64) error {
+	if s.a.late(s.fence.NotAfter) {
+		return errLate
+	}
+	id := s.fence.Chain.ID
+	return s.a.bucket.put(ctx, catalog.SlotKey(id, slot), format.Seal(id.Star, id.Epoch, slot), objstore.PutOptions{NotAfter: s.fence.NotAfter})
+}
+
+// again tells whether a put may be tried again, to find out what became of it.
+func again(err error) bool {
+	return errors.Is(err, objstore.ErrUnknown) || errors.Is(err, objstore.ErrThrottled)
+}
+
+// absorb absorbs as many of the pending slots as one commit holds.
+func (s *sealing) absorb(ctx context.Context) error {
+	out, err := s.a.cat.Absorb(ctx, catalog.AbsorbRequest{Chain: s.fence.Chain.ID, Slots: s.pending, Fence: &s.fence})
+	if errors.Is(err, catalog.ErrFenced) {
+		return fmt.Errorf("another run took over: %w (%w)", catalog.ErrMoved, err)
+	}
+	if err != nil {
+		return err
+	}
+	from := s.pending[0].Slot
+	s.j.emit(Event{Action: SlotsAbsorbed, Chain: s.fence.Chain.ID, From: from, To: from + uint64(out.Slots), Count: out.Slots})
+	s.fence.Chain = out.Chain
+	s.pending = s.pending[out.Slots:]
+	return nil
+}

@@ -1,0 +1,277 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
+)
+
+// walkPages bounds how many pages of a shard one pass walks, so that no shard takes
+// a whole pass. A walk that was cut goes on there in the next pass.
+const walkPages = 64
+
+// source is the pull iterator over one queue's shard, with the position that it
+// remembers between passes.
+//
+// The front of a queue is where deletes pile up, and a store may have to wade through them:
+// so a walk starts at the lowest key that the last one left standing (failed,
+// leased elsewhere, skipped). In a queue ordered by time the position never
+// passes the pass's start − MaxClockSkew, so that whoever arms for "now" by another
+// clock arms above it. What lands below it all the same (a commit that was long under way, a clock that is further off) is
+// found by a walk from the very front, every FrontEvery at most, or at once after Wake.
+//
+// All of it is a hint: a position too low costs reads, one too high a wait.
+type source struct {
+	a     *Auditor
+	reg   *Registration
+	shard int
+	whole metastore.Range
+
+	pos    string    // where the next walk starts
+	resume string    // where a walk that was cut goes on; empty: it was not
+	fronts time.Time // when a walk last started at the very front
+
+	// Of the walk under way. Only open is shared with the jobs.
+	bound  string // pos may not pass it; empty: no bound
+	low    string // lowest key left standing
+	last   string // highest key seen
+	at     string // where the next page begins
+	page   []metastore.Record
+	more   bool // there may be records behind the page
+	walked int  // pages read in this pass
+	state  walkState
+	taken  map[string]bool // subjects of groups offered in this walk
+
+	mu   sync.Mutex
+	open []string // markers of jobs of this walk, in order, that are not known gone
+}
+
+type walkState uint8
+
+const (
+	walkIdle walkState = iota // not begun in this pass
+	walkLive
+	walkDone   // at the end, or at an unripe marker
+	walkFailed // the store failed: the next pass starts again
+)
+
+func newSource(a *Auditor, reg *Registration, shard int) *source {
+	whole := catalog.ShardRange(reg.Queue, shard)
+	return &source{a: a, reg: reg, shard: shard, whole: whole, pos: whole.Start}
+}
+
+func (s *source) queue() catalog.Queue { return s.reg.Queue }
+
+// begin starts the walk of a pass that began at start, and returns the range to peek at.
+func (s *source) begin(start time.Time, front bool) metastore.Range {
+	s.state, s.walked, s.page = walkLive, 0, nil
+	from := s.resume
+	s.resume = ""
+	if s.fronts.IsZero() || start.Sub(s.fronts) >= s.reg.FrontEvery && from == "" {
+		front = true
+	}
+	if front || from == "" {
+		s.low, s.last, s.bound, s.taken = "", "", "", nil
+		s.mu.Lock()
+		s.open = nil
+		s.mu.Unlock()
+		from = s.pos
+		if s.reg.TimeOrdered {
+			ms := start.Add(-s.a.cat.Timing().MaxClockSkew).UnixMilli()
+			s.bound = catalog.ShardFrom(s.reg.Queue, s.shard, uint64(max(ms, 0)))
+		}
+	}
+	if front {
+		s.fronts, from = start, s.whole.Start
+	}
+	s.at, s.more = from, true
+	return metastore.Range{Start: from, End: s.whole.End}
+}
+
+// prime is told what lies at the start of the range, and tells whether the walk is
+// worth an iterator.
+func (s *source) prime(rec metastore.Record, now time.Time) bool {
+	if !rec.Exists() {
+		s.state = walkDone
+		return false
+	}
+	s.at = rec.Key
+	if due, err := catalog.ParseDue(rec.Key); err == nil &&
+		s.reg.Duty.Judge(catalog.MarkerAt{Due: due, Value: rec.Value, Version: rec.Version}, now) == Stop {
+		s.state = walkDone
+		return false
+	}
+	return true
+}
+
+// fail takes the source out of the pass.
+func (s *source) fail(err error) {
+	s.state = walkFailed
+	s.a.log.Warn("a shard could not be walked; the next pass tries again", "queue", s.reg.Queue, "shard", s.shard, "err", err)
+}
+
+// pull returns the next record of the walk; ok is false where it ends or is cut.
+func (s *source) pull(ctx context.Context) (rec metastore.Record, ok bool) {
+	for len(s.page) == 0 {
+		switch {
+		case !s.more:
+			s.state = walkDone
+			return rec, false
+		case s.walked >= walkPages:
+			return rec, false
+		}
+		page, err := s.a.cat.Store().Scan(ctx, metastore.Range{Start: s.at, End: s.whole.End}, s.a.opts.PageSize)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.fail(err)
+			}
+			return rec, false
+		}
+		s.walked++
+		s.page, s.more = page.Records, page.More
+		if page.More && len(page.Records) == 0 {
+			s.fail(metastore.ErrUnavailable)
+			return rec, false
+		}
+	}
+	rec = s.page[0]
+	s.page = s.page[1:]
+	s.at, s.last = rec.Key+"\x00", rec.Key
+	return rec, true
+}
+
+// next returns the next marker that may run, as a job that is claimed.
+func (s *source) next(ctx context.Context) func(ctx context.Context) {
+	for {
+		if !s.reg.AllShards && !s.a.ring.owns(s.shard) {
+			return nil
+		}
+		rec, ok := s.pull(ctx)
+		if !ok {
+			return nil
+		}
+		due, err := catalog.ParseDue(rec.Key)
+		m := catalog.MarkerAt{Due: due, Value: rec.Value, Version: rec.Version}
+		now := s.a.clk.Now()
+		verdict := Discard
+		if err == nil {
+			verdict = s.reg.Duty.Judge(m, now)
+		}
+		switch verdict {
+		case Stop:
+			s.state = walkDone
+			return nil
+		case Skip:
+			s.stands(rec.Key)
+			continue
+		case Discard:
+			s.discard(ctx, rec, err)
+			continue
+		}
+		j, err := s.claim(ctx, m, now)
+		if err != nil {
+			s.stands(rec.Key)
+			if ctx.Err() == nil {
+				s.fail(err)
+			}
+			return nil
+		}
+		if j != nil {
+			return j.run
+		}
+		s.stands(rec.Key)
+	}
+}
+
+// claim makes a job of the marker; nil where it rests, runs already or is leased elsewhere.
+func (s *source) claim(ctx context.Context, m catalog.MarkerAt, now time.Time) (*Job, error) {
+	key := s.reg.key(m.Due)
+	if s.taken[key] || s.a.backoff.rests(m.Due.PrimaryKey(), now) || !s.a.pool.occupy(key) {
+		return nil, nil
+	}
+	if s.reg.Grouped {
+		// The job takes all of the subject's ripe markers: the others of this walk are its own.
+		if s.taken == nil {
+			s.taken = make(map[string]bool)
+		}
+		s.taken[key] = true
+	}
+	l, err := s.a.leases.claim(ctx, key)
+	if err != nil {
+		s.a.pool.vacate(key)
+		if errors.Is(err, catalog.ErrLeaseHeld) {
+			s.a.leases.skipped(s.reg, m, key, err)
+			return nil, nil
+		}
+		return nil, err
+	}
+	s.mu.Lock()
+	s.open = append(s.open, m.Due.Key)
+	s.mu.Unlock()
+	return &Job{Marker: m, Started: now, a: s.a, reg: s.reg, src: s, key: key, lease: l}, nil
+}
+
+// discard resolves a marker that nobody could ever run. There is no duplicate work to
+// avoid, hence no lease; it is logged whole, since nothing else will remember it.
+func (s *source) discard(ctx context.Context, rec metastore.Record, why error) {
+	if err := s.a.cat.Discard(ctx, rec.Key, rec.Version); err != nil {
+		s.stands(rec.Key)
+		s.a.log.Warn("a malformed marker could not be discarded", "key", rec.Key, "err", err)
+		return
+	}
+	s.a.log.Warn("discarded a malformed marker", "key", rec.Key, "value", rec.Value, "err", why)
+	s.a.emit(Event{Duty: string(s.reg.Queue), Action: Discarded, Subject: rec.Key, Err: why})
+}
+
+// stands notes a key that the walk leaves behind.
+func (s *source) stands(key string) {
+	if s.low == "" {
+		s.low = key
+	}
+}
+
+// gone notes that a job's marker stands no more.
+func (s *source) gone(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i := slices.Index(s.open, key); i >= 0 {
+		s.open = slices.Delete(s.open, i, i+1)
+	}
+}
+
+// finish ends the walk of a pass and remembers the position. Jobs that still run
+// count as standing.
+func (s *source) finish() {
+	state := s.state
+	s.state, s.page = walkIdle, nil
+	switch state {
+	case walkIdle, walkFailed:
+		return
+	case walkLive:
+		s.resume = s.at
+		return
+	}
+	pos := s.low
+	s.mu.Lock()
+	if len(s.open) > 0 && (pos == "" || s.open[0] < pos) {
+		pos = s.open[0]
+	}
+	s.mu.Unlock()
+	switch {
+	case pos == "" && s.bound != "":
+		pos = s.bound
+	case pos == "" && s.last != "":
+		pos = s.last + "\x00"
+	case pos == "":
+		pos = s.pos
+	}
+	if s.bound != "" && pos > s.bound {
+		pos = s.bound
+	}
+	s.pos = pos
+}

@@ -1,0 +1,89 @@
+package pebblestore
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/stretchr/testify/require"
+
+	"github.com/nova-store/nova/metastore"
+)
+
+// smallDisk says how much is free.
+type smallDisk struct {
+	vfs.FS
+	free  atomic.Uint64
+	asked atomic.Int64
+}
+
+func (d *smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	d.asked.Add(1)
+	return vfs.DiskUsage{AvailBytes: d.free.Load()}, nil
+}
+
+func TestFullDiskRefusesCommits(t *testing.T) {
+	const reserve = 4000
+	for _, c := range []struct {
+		free          uint64
+		puts, deletes bool
+	}{{reserve, true, true}, {reserve - 1, false, true}, {reserve / 4, false, true}, {reserve/4 - 1, false, false}} {
+		disk := &smallDisk{FS: vfs.NewMem()}
+		disk.free.Store(1 << 40)
+		s, err := Open("store", Options{FS: disk, MinFreeBytes: reserve})
+		require.NoError(t, err)
+		sess, err := s.OpenSession(t.Context(), time.Minute)
+		require.NoError(t, err)
+		commit := func(ops ...metastore.Op) error {
+			_, err := s.Commit(t.Context(), metastore.Batch{Ops: ops})
+			return err
+		}
+		disk.free.Store(c.free)
+		check := func(allowed bool, err error) {
+			t.Helper()
+			if allowed {
+				require.NoError(t, err)
+				return
+			}
+			var full *FullError
+			require.ErrorAs(t, err, &full)
+			require.Equal(t, c.free, full.Free)
+			require.ErrorIs(t, err, metastore.ErrUnavailable)
+		}
+		check(c.puts, commit(metastore.Put("k", nil), metastore.Delete("l")))
+		require.Equal(t, c.puts, get(t, s, "k").Exists())
+		check(c.deletes, commit(metastore.Delete("k")))
+		check(true, commit(metastore.PutUnder(sess.ID(), "s", nil)))
+		require.NoError(t, s.Close())
+	}
+}
+
+func TestSpaceIsLookedAtNowAndThen(t *testing.T) {
+	disk := &smallDisk{FS: vfs.NewMem()}
+	disk.free.Store(100)
+	now := time.Unix(1000, 0)
+	g := spaceGuard{fs: disk, reserve: 50, now: func() time.Time { return now }}
+
+	require.NoError(t, g.check(spaceForPuts, 10))
+	disk.free.Store(49)
+	require.NoError(t, g.check(spaceForPuts, 10), "not looked again yet")
+	require.NoError(t, g.check(spaceForNothing, 10))
+	require.EqualValues(t, 1, disk.asked.Load())
+	now = now.Add(lookEvery)
+	require.Error(t, g.check(spaceForPuts, 10))
+	disk.free.Store(100)
+	now = now.Add(lookEvery)
+	require.NoError(t, g.check(spaceForPuts, lookEveryBytes/2))
+	disk.free.Store(49)
+	require.NoError(t, g.check(spaceForPuts, lookEveryBytes/4))
+	require.Error(t, g.check(spaceForPuts, lookEveryBytes*3/4))
+
+	off := spaceGuard{fs: disk, reserve: -1, now: g.now}
+	require.NoError(t, off.check(spaceForPuts, lookEveryBytes))
+	silent := spaceGuard{fs: vfs.NewMem(), reserve: 50, now: g.now}
+	require.NoError(t, silent.check(spaceForPuts, 1), "a file system that does not tell")
+	_, err := vfs.NewMem().GetDiskUsage("")
+	require.True(t, errors.Is(err, vfs.ErrUnsupported))
+}
