@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -17,21 +18,22 @@ import (
 // another one, so that transitions meet as they would on several nodes.
 type machine struct {
 	*world
-	t     *rapid.T
+	rng   *rand.Rand // rapid draws its seed: its own draws favour small numbers, and so the first action
 	depth int
+	// A run first draws how it is, so that runs differ more than their moments do.
+	mix, faulty int   // chance in percent that another action comes between, that a commit meets a fault
+	weights     []int // of the actions
 	did   map[string]int
 }
 
-func (m *machine) intn(n int, what string) int { return rapid.IntRange(0, n-1).Draw(m.t, what) }
-
-func (m *machine) chance(percent int, what string) bool { return m.intn(100, what) < percent }
+func (m *machine) chance(percent int) bool { return m.rng.IntN(100) < percent }
 
 // pick draws one of the list; ok is false where it is empty.
-func pick[T any](m *machine, list []T, what string) (v T, ok bool) {
+func pick[T any](m *machine, list []T) (v T, ok bool) {
 	if len(list) == 0 {
 		return v, false
 	}
-	return list[m.intn(len(list), what)], true
+	return list[m.rng.IntN(len(list))], true
 }
 
 var actions = []struct {
@@ -63,12 +65,12 @@ var actions = []struct {
 // act draws an action and runs it, until its end or its caller's death.
 func (m *machine) act() {
 	total := 0
-	for _, a := range actions {
-		total += a.weight
+	for _, w := range m.weights {
+		total += w
 	}
-	n := m.intn(total, "action")
-	for _, a := range actions {
-		if n -= a.weight; n < 0 {
+	n := m.rng.IntN(total)
+	for i, a := range actions {
+		if n -= m.weights[i]; n < 0 {
 			m.did[a.name]++
 			if dies(func() { a.run(m) }) {
 				m.did["died"]++
@@ -80,7 +82,7 @@ func (m *machine) act() {
 
 // between lets another action in before a call, one level deep.
 func (m *machine) between(string) {
-	if m.depth == 0 && m.chance(4, "between") {
+	if m.depth == 0 && m.chance(m.mix) {
 		m.depth++
 		m.did["between"]++
 		m.act()
@@ -89,17 +91,18 @@ func (m *machine) between(string) {
 }
 
 func (m *machine) fault() fault {
-	if m.chance(80, "fine") {
+	if !m.chance(m.faulty) {
 		return noFault
 	}
-	return rapid.SampledFrom([]fault{conflict, lostWithoutEffect, lostWithEffect, lostLate, crashBefore, crashAfter, crashLate}).Draw(m.t, "fault")
+	f, _ := pick(m, []fault{conflict, lostWithoutEffect, lostWithEffect, lostLate, crashBefore, crashAfter, crashLate})
+	return f
 }
 
-func (m *machine) create() { m.createStream(fmt.Sprint("stream-", m.intn(3, "name"))) }
+func (m *machine) create() { m.createStream(fmt.Sprint("stream-", m.rng.IntN(3))) }
 
 func (m *machine) begin() {
 	if len(m.stars) < 8 {
-		m.start(string(rune('a' + m.intn(2, "star"))))
+		m.start(string(rune('a' + m.rng.IntN(2))))
 	}
 }
 
@@ -115,15 +118,15 @@ func (m *machine) alive() []*starLife {
 }
 
 func (m *machine) die() {
-	if s, ok := pick(m, m.stars, "star"); ok && !s.ended && !s.busy {
+	if s, ok := pick(m, m.stars); ok && !s.ended && !s.busy {
 		s.ended = true
 		m.store.end(s.session) // the process may go on as a zombie
-		s.dead = s.dead || m.chance(50, "dead")
+		s.dead = s.dead || m.chance(50)
 	}
 }
 
 func (m *machine) leave() {
-	if s, ok := pick(m, m.alive(), "star"); ok {
+	if s, ok := pick(m, m.alive()); ok {
 		s.busy, s.dead = true, true
 		_ = m.cat.DropRoute(m.ctx, s.chain)
 		s.busy = false
@@ -131,36 +134,36 @@ func (m *machine) leave() {
 }
 
 func (m *machine) append() {
-	s, ok := pick(m, m.alive(), "star")
+	s, ok := pick(m, m.alive())
 	if !ok || len(m.streams) == 0 {
 		return
 	}
-	if m.chance(50, "refresh") {
+	if m.chance(50) {
 		m.refresh(s)
 	}
-	m.putSlot(s, uint64(m.intn(window, "ahead")), func(o *object) {
-		for range 1 + m.intn(3, "appends") {
-			id, _ := pick(m, m.streams, "stream")
+	m.putSlot(s, uint64(m.rng.IntN(window)), func(o *object) {
+		for range 1 + m.rng.IntN(3) {
+			id, _ := pick(m, m.streams)
 			var a format.Append
 			next := m.last.heads[id].Next
-			if a.HasExpected = m.chance(20, "conditional"); a.HasExpected {
-				a.Expected = next + uint64(m.intn(2, "off"))
+			if a.HasExpected = m.chance(20); a.HasExpected {
+				a.Expected = next + uint64(m.rng.IntN(2))
 			}
-			if a.HasProducer = m.chance(30, "idempotent"); a.HasProducer {
-				a.Producer = format.Producer{ID: fmt.Sprint(m.intn(3, "producer")), Seq: uint64(m.intn(3, "seq")), Since: next}
+			if a.HasProducer = m.chance(30); a.HasProducer {
+				a.Producer = format.Producer{ID: fmt.Sprint(m.rng.IntN(3)), Seq: uint64(m.rng.IntN(3)), Since: next}
 			}
-			m.record(o, id, 1+m.intn(3, "records"), a)
+			m.record(o, id, 1+m.rng.IntN(3), a)
 		}
 	})
 }
 
 func (m *machine) absorbSome() {
-	s, ok := pick(m, m.alive(), "star")
+	s, ok := pick(m, m.alive())
 	if !ok {
 		return
 	}
 	s.busy = true
-	if dies(func() { _, _ = m.absorb(s, 1+m.intn(3, "slots"), m.chance(70, "cached")) }) {
+	if dies(func() { _, _ = m.absorb(s, 1+m.rng.IntN(3), m.chance(70)) }) {
 		s.dead = true
 	}
 	s.busy = false
@@ -173,15 +176,15 @@ func (m *machine) publishSome() {
 	}
 	var runs [][]catalog.SpanAt
 	for _, id := range m.streams {
-		if m.chance(40, "skip") {
+		if m.chance(40) {
 			continue
 		}
-		spans, _, err := m.cat.Spans(m.ctx, id, uint64(m.intn(8, "from")), 6)
+		spans, _, err := m.cat.Spans(m.ctx, id, uint64(m.rng.IntN(8)), 6)
 		if err != nil || len(spans) == 0 {
 			continue
 		}
-		spans = spans[m.intn(len(spans), "first"):]
-		spans = spans[:1+m.intn(len(spans), "count")]
+		spans = spans[m.rng.IntN(len(spans)):]
+		spans = spans[:1+m.rng.IntN(len(spans))]
 		if m.contiguous(spans) {
 			runs = append(runs, spans)
 		}
@@ -214,13 +217,13 @@ func (m *machine) working() []*publisher {
 }
 
 func (m *machine) stepSome() {
-	if p, ok := pick(m, m.working(), "publisher"); ok {
-		m.step(p, 1+m.intn(3, "runs"))
+	if p, ok := pick(m, m.working()); ok {
+		m.step(p, 1+m.rng.IntN(3))
 	}
 }
 
 func (m *machine) abandon() {
-	if p, ok := pick(m, m.working(), "publisher"); ok {
+	if p, ok := pick(m, m.working()); ok {
 		p.gone = true
 	}
 }
@@ -236,36 +239,36 @@ func (m *machine) chains() []catalog.ChainID {
 }
 
 func (m *machine) completeSome() {
-	if c, ok := pick(m, m.chains(), "chain"); ok {
-		_ = m.complete(c, 1+m.intn(4, "batches"))
+	if c, ok := pick(m, m.chains()); ok {
+		_ = m.complete(c, 1+m.rng.IntN(4))
 	}
 }
 
 func (m *machine) moveBatch() {
-	c, ok := pick(m, m.chains(), "chain")
+	c, ok := pick(m, m.chains())
 	if !ok {
 		return
 	}
 	owed, err := m.cat.OwedBatches(m.ctx, c, 0, 4)
-	b, ok := pick(m, owed, "batch")
+	b, ok := pick(m, owed)
 	if err != nil || !ok {
 		return
 	}
-	if m.chance(50, "ripen") {
+	if m.chance(50) {
 		_ = m.cat.RipenBatch(m.ctx, b)
 		return
 	}
-	_ = m.cat.DelayBatch(m.ctx, b, b.Batch, time.Duration(m.intn(60, "delay"))*time.Second)
+	_ = m.cat.DelayBatch(m.ctx, b, b.Batch, time.Duration(m.rng.IntN(60))*time.Second)
 }
 
 // queued draws a marker of a queue, mostly one that is ripe.
 func (m *machine) queued(q catalog.Queue) (catalog.MarkerAt, bool) {
-	key, ok := pick(m, m.store.keys("due/"+string(q)+"/"), "marker")
+	key, ok := pick(m, m.store.keys("due/"+string(q)+"/"))
 	if !ok {
 		return catalog.MarkerAt{}, false
 	}
 	marker := m.marker(key)
-	return marker, m.ripe(marker) || q != catalog.Reap && m.chance(30, "early")
+	return marker, m.ripe(marker) || q != catalog.Reap && m.chance(30)
 }
 
 func (m *machine) trimCheckSome() {
@@ -287,20 +290,20 @@ func (m *machine) reapSome() {
 }
 
 func (m *machine) orphanSome() {
-	if key, ok := pick(m, m.store.keys("due/orphan/"), "intent"); ok {
+	if key, ok := pick(m, m.store.keys("due/orphan/")); ok {
 		_ = m.orphan(must(catalog.ParseDue(key)).Object())
 	}
 }
 
 func (m *machine) killSome() {
-	if id, ok := pick(m, m.streams, "stream"); ok {
+	if id, ok := pick(m, m.streams); ok {
 		next := m.last.heads[id].Next
-		_ = m.kill(id, m.killed[id]+min(uint64(m.intn(5, "by")), next-min(m.killed[id], next)))
+		_ = m.kill(id, m.killed[id]+min(uint64(m.rng.IntN(5)), next-min(m.killed[id], next)))
 	}
 }
 
 func (m *machine) lease() {
-	s, ok := pick(m, m.alive(), "star")
+	s, ok := pick(m, m.alive())
 	if !ok || s.ended {
 		return
 	}
@@ -310,13 +313,13 @@ func (m *machine) lease() {
 }
 
 func (m *machine) landLate() {
-	if len(m.store.late) > 0 && m.store.land(m.intn(len(m.store.late), "which")) {
+	if len(m.store.late) > 0 && m.store.land(m.rng.IntN(len(m.store.late))) {
 		m.did["landed"]++
 	}
 }
 
 func (m *machine) pass() {
-	d := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 4 * time.Minute, 2 * time.Hour}).Draw(m.t, "time")
+	d, _ := pick(m, []time.Duration{time.Second, 10 * time.Second, time.Minute, 4 * time.Minute, 2 * time.Hour})
 	m.clk.now = m.clk.now.Add(d)
 }
 
@@ -411,13 +414,20 @@ func TestTransitionsHold(t *testing.T) {
 		maxOps := rapid.SampledFrom([]int{32, 128, 1024}).Draw(t, "max ops")
 		clk, store := newManualClock(), openStore(t, maxOps)
 		cat := catalog.New(store, clk, testTiming(), func(name string) { branches[name]++ })
-		m := &machine{t: t, did: did, world: newWorld(store, clk, cat, t.Fatalf)}
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		m := &machine{rng: rng, did: did, world: newWorld(store, clk, cat, t.Fatalf)}
+		m.mix, _ = pick(m, []int{2, 10, 25})
+		m.faulty, _ = pick(m, []int{0, 15, 30})
+		for _, a := range actions {
+			f, _ := pick(m, []int{1, 2, 6})
+			m.weights = append(m.weights, a.weight*f)
+		}
 		m.createStream("stream-0")
 		m.createStream("stream-1")
 		m.start("a")
 		store.draw, store.interject = m.fault, m.between
-		store.readFails = func(string) bool { return m.chance(1, "read fails") }
-		for range rapid.IntRange(10, 100).Draw(t, "actions") {
+		store.readFails = func(string) bool { return m.chance(1) }
+		for range rapid.SampledFrom([]int{30, 100, 200, 400}).Draw(t, "actions") {
 			m.act()
 		}
 		m.converge()

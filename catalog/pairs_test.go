@@ -1,0 +1,218 @@
+package catalog_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore/format"
+)
+
+// scene is one state in which a little of everything stands: a living chain and a dead
+// one with slots absorbed and not; a packed object that lost a ref; a trimcheck; and
+// publishers at each stage, fresh and forgotten.
+type scene struct {
+	*world
+	t      *testing.T
+	s0, s1 catalog.StreamID
+	a, b   *starLife
+	// Publishers: armed; put; partly swapped; swapped; and the same, older than the orphan grace.
+	pubs map[string]*publisher
+}
+
+func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
+	clk := newManualClock()
+	store := &faultStore{Store: newMemStore(maxOps), mirror: map[string]mirrored{}}
+	w := newWorld(store, clk, catalog.New(store, clk, testTiming(), nil), fail)
+	store.committed = nil // the scene is checked once it stands
+	c := &scene{world: w, t: t, pubs: map[string]*publisher{}}
+	c.s0, c.s1 = w.createStream("s0"), w.createStream("s1")
+	c.a, c.b = w.start("a"), w.start("b")
+	both := func(o *object) {
+		w.record(o, c.s0, 2, format.Append{})
+		w.record(o, c.s1, 1, format.Append{})
+	}
+	slots := func(s *starLife, n int) {
+		for range n {
+			w.refresh(s)
+			c.quietly(func() { w.putSlot(s, 0, both) })
+			c.ok(w.absorb(s, 1, false))
+		}
+	}
+	spans := func(id catalog.StreamID, from, n int) []catalog.SpanAt {
+		out, _, err := w.cat.Spans(w.ctx, id, 0, 100)
+		c.no(err)
+		return out[from : from+n]
+	}
+	stage := func(name string, stage int, runs ...[]catalog.SpanAt) {
+		p := w.publish(runs)
+		c.pubs[name] = p
+		c.quietly(func() {
+			for range stage {
+				w.step(p, 1)
+			}
+		})
+	}
+	// Six slots of a, and two of b, each with two records of s0 and one of s1.
+	slots(c.a, 6)
+	slots(c.b, 2)
+	// Slot 0 of a is settled and its batch completed. Its object is packed; s1's span of it is killed.
+	stage("done", 4, spans(c.s0, 0, 1), spans(c.s1, 0, 1))
+	c.no(w.complete(c.a.chain, 1))
+	c.no(w.kill(c.s1, 1))
+	// Publishers that died, before the orphan grace.
+	stage("old put", 1, spans(c.s0, 1, 1))
+	stage("old half", 2, spans(c.s0, 2, 1), spans(c.s1, 1, 1))
+	clk.now = clk.now.Add(testTiming().OrphanGrace + time.Minute)
+	w.refresh(c.a)
+	w.refresh(c.b)
+	stage("armed", 0, spans(c.s1, 2, 1))
+	stage("put", 1, spans(c.s0, 2, 2)) // over the half-swapped one's span: it loses its ref
+	stage("half", 2, spans(c.s0, 4, 1), spans(c.s1, 3, 1))
+	stage("swapped", 2, spans(c.s0, 5, 1))
+	// Slots that are durable and not absorbed; b leaves a gap, and its session is gone.
+	c.quietly(func() {
+		w.putSlot(c.a, 0, both)
+		w.putSlot(c.b, 0, both)
+		w.putSlot(c.b, 1, both)
+	})
+	w.store.end(c.b.session)
+	c.b.ended = true
+	store.committed = w.check
+	w.check()
+	return c
+}
+
+// quietly runs f while nobody judges.
+func (c *scene) quietly(f func()) {
+	looks := c.world.store.committed
+	fail := c.world.fail
+	c.world.fail = func(string, ...any) {}
+	f()
+	c.world.store.committed, c.world.fail = looks, fail
+}
+
+func (c *scene) no(err error) {
+	if err != nil {
+		c.t.Fatalf("the scene: %v", err)
+	}
+}
+
+func (c *scene) ok(_ catalog.Absorbed, err error) { c.no(err) }
+
+// sceneActions are what meets in the scene. Errors are none of their business: that they leave
+// everything watched is.
+func sceneActions() map[string]func(c *scene) {
+	actions := map[string]func(c *scene){
+		"create":       func(c *scene) { c.createStream("s2") },
+		"create same":  func(c *scene) { c.createStream("s0") },
+		"mint a":       func(c *scene) { c.start("a") },
+		"mint b":       func(c *scene) { c.start("b") },
+		"absorb a":     func(c *scene) { c.life(c.a, func() { _, _ = c.absorb(c.a, 4, true) }) },
+		"absorb b":     func(c *scene) { c.life(c.b, func() { _, _ = c.absorb(c.b, 4, true) }) },
+		"leave a":      func(c *scene) { c.life(c.a, func() { _ = c.cat.DropRoute(c.ctx, c.a.chain); c.a.dead = true }) },
+		"settle a":     func(c *scene) { c.each(catalog.Settle, c.a.chain.String(), c.settle) },
+		"settle b":     func(c *scene) { c.each(catalog.Settle, c.b.chain.String(), c.settle) },
+		"complete a":   func(c *scene) { _ = c.complete(c.a.chain, 10) },
+		"ripen":        func(c *scene) { c.batch(func(b catalog.BatchAt) { _ = c.cat.RipenBatch(c.ctx, b) }) },
+		"delay":        func(c *scene) { c.batch(func(b catalog.BatchAt) { _ = c.cat.DelayBatch(c.ctx, b, b.Batch, 0) }) },
+		"trimcheck":    func(c *scene) { c.each(catalog.TrimCheck, "", c.trimCheck) },
+		"reap":         func(c *scene) { c.each(catalog.Reap, "", c.reap) },
+		"kill s0":      func(c *scene) { _ = c.kill(c.s0, 6) },
+		"kill s1":      func(c *scene) { _ = c.kill(c.s1, 3) },
+		"kill s0 less": func(c *scene) { _ = c.kill(c.s0, 2) },
+		"put": func(c *scene) {
+			c.putSlot(c.a, 1, func(o *object) { c.record(o, c.s0, 1, format.Append{}) })
+		},
+		"rewrite": func(c *scene) { // everything into one object, by someone with another plan
+			spans, _, err := c.cat.Spans(c.ctx, c.s0, 0, 100)
+			if err == nil {
+				p := c.publish([][]catalog.SpanAt{spans})
+				for range 3 {
+					if p != nil {
+						c.step(p, 1)
+					}
+				}
+			}
+		},
+	}
+	for _, name := range []string{"done", "old put", "old half", "armed", "put", "half", "swapped"} {
+		actions["step "+name] = func(c *scene) { c.step(c.pubs[name], 1) }
+		actions["finish "+name] = func(c *scene) {
+			for range 4 {
+				c.step(c.pubs[name], 2)
+			}
+		}
+		actions["orphan "+name] = func(c *scene) { _ = c.orphan(c.pubs[name].armed.Object) }
+	}
+	return actions
+}
+
+// life runs f as the star's one absorbing task.
+func (c *scene) life(s *starLife, f func()) {
+	if s.busy || s.dead {
+		return
+	}
+	s.busy = true
+	if dies(f) {
+		s.dead = true
+	}
+	s.busy = false
+}
+
+func (c *scene) each(q catalog.Queue, subject string, run func(catalog.MarkerAt) error) {
+	for _, key := range c.store.keys("due/" + string(q) + "/") {
+		if _, stands := c.store.mirror[key]; !stands {
+			continue
+		}
+		if m := c.marker(key); subject == "" || m.Due.Subject == subject {
+			_ = run(m)
+		}
+	}
+}
+
+func (c *scene) batch(f func(catalog.BatchAt)) {
+	if owed, err := c.cat.OwedBatches(c.ctx, c.a.chain, 0, 1); err == nil && len(owed) > 0 {
+		f(owed[0])
+	}
+}
+
+// calls counts the calls to the store, and the commits among them, that an action makes.
+func calls(t *testing.T, run func(c *scene)) (all, commits int) {
+	c := newScene(t, 128, t.Fatalf)
+	c.store.interject = func(call string) {
+		all++
+		if call == "commit" {
+			commits++
+		}
+	}
+	run(c)
+	return all, commits
+}
+
+// Of every two actions, with one of them between any two calls of the other: everything
+// stays watched at every commit, and drains in the end.
+func TestEveryTwoActionsMeet(t *testing.T) {
+	actions := sceneActions()
+	n := 0
+	for first, a := range actions {
+		all, _ := calls(t, a)
+		for second, b := range actions {
+			for at := range all {
+				what := fmt.Sprintf("%q before call %d of %q", second, at, first)
+				c := newScene(t, 128, func(format string, args ...any) { t.Fatalf(what+": "+format, args...) })
+				i := 0
+				c.store.interject = func(string) {
+					if i++; i == at+1 {
+						dies(func() { b(c) })
+					}
+				}
+				dies(func() { a(c) })
+				n++
+				(&machine{world: c.world, did: map[string]int{}}).converge()
+			}
+		}
+	}
+	t.Logf("%d meetings", n)
+}
