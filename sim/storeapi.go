@@ -76,8 +76,9 @@ func (s *nodeStore) Peek(ctx context.Context, rs []metastore.Range) ([]metastore
 		return nil, err
 	}
 	c.ranges = rs
-	for i := range rs {
-		c.keys = append(c.keys, rs[i].Start)
+	if len(rs) > 0 {
+		// The trace names the first of what may be hundreds, again and again.
+		c.keys = append(c.keys, rs[0].Start)
 	}
 	c = s.sendStore(ctx, c)
 	recs, err := c.recs, c.err

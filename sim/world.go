@@ -222,7 +222,8 @@ type StepInfo struct {
 	// Write tells that the call may have an effect.
 	Write bool
 	// Keys are what the call names: of a commit its conditions and operations, of
-	// a scan its bounds, of a peek the start of each range, of a listing its prefix.
+	// a scan its bounds, of a peek the start of its first range, of a listing its
+	// prefix.
 	Keys []string
 	// Ranges and Limit are those of a scan, a peek or a listing.
 	Ranges []metastore.Range

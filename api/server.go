@@ -1,0 +1,135 @@
+// Package api is Nova's HTTP interface, and its client.
+//
+// It has two halves. The inner one, package api/service, does the work and knows nothing of
+// HTTP. This package is the outer one: routes, bodies, media types, problem documents
+// (RFC 9457) and the OpenAPI document, which is served at /v1/openapi.json.
+//
+// Names of streams are percent-encoded in paths, as one segment: a/b c is a%2Fb%20c.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/nova-store/nova/api/service"
+	"github.com/nova-store/nova/clock"
+)
+
+// DefaultInFlightBytes bounds the bodies of appends that are held at once.
+const DefaultInFlightBytes = 256 << 20
+
+// requestTimeout bounds what one request may take, once its body is read.
+const requestTimeout = time.Minute
+
+// Options of New. The zero value is usable.
+type Options struct {
+	// Logger gets failed requests, and all of them at level debug. It never gets
+	// what is in a record. Nil: none.
+	Logger *slog.Logger
+	// InFlightBytes bounds the bodies of appends held at once, those of unknown length
+	// counted at the most that they may have. Beyond it appends are refused with 503. 0:
+	// DefaultInFlightBytes.
+	InFlightBytes int64
+	// Version of the program, for the OpenAPI document.
+	Version string
+}
+
+// server holds what the operations share.
+type server struct {
+	svc    *service.Service
+	log    *slog.Logger
+	bodies *clock.Semaphore
+}
+
+// New returns the handler of the whole interface.
+func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.InFlightBytes == 0 {
+		opts.InFlightBytes = DefaultInFlightBytes
+	}
+	if opts.Version == "" {
+		opts.Version = "devel"
+	}
+	s := &server{svc: svc, log: opts.Logger, bodies: clock.NewSemaphore(clk, opts.InFlightBytes)}
+
+	config := huma.DefaultConfig("Nova", opts.Version)
+	config.Info.Description = "A durable stream store: append records to named streams, read them back by offset."
+	config.OpenAPIPath = "/v1/openapi"
+	config.DocsPath, config.SchemasPath = "", ""
+	config.CreateHooks = nil // they would add a link to a schema to every answer
+	config.RejectUnknownQueryParameters = true
+	config.Transformers = []huma.Transformer{statusProblems}
+	mux := http.NewServeMux()
+	h := humago.New(mux, config)
+	s.registerHealth(h)
+	s.registerStreams(h)
+	s.registerAppend(h)
+	s.registerRead(h)
+	s.registerOverview(h)
+	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
+		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems
+	}
+	return s.logged(wholeNames(problemsOnly(mux)))
+}
+
+// fail turns an error of the service into the answer, and logs what the client is not told.
+func (s *server) fail(ctx context.Context, op string, err error) error {
+	p, known := problemOf(err)
+	switch {
+	case !known:
+		s.log.ErrorContext(ctx, "request failed", "operation", op, "error", err)
+	case p.Status >= http.StatusInternalServerError:
+		s.log.WarnContext(ctx, "request failed", "operation", op, "problem", p.Type, "error", err)
+	}
+	return p
+}
+
+// operation returns an operation of the interface, with the statuses of the problems it may
+// answer with. All answer 500 at need, those with parameters or a body 422.
+func operation(h huma.API, id, method, path, summary, description string, problems ...int) huma.Operation {
+	schema := h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
+	op := huma.Operation{
+		OperationID:  id,
+		Method:       method,
+		Path:         path,
+		Summary:      summary,
+		Description:  description,
+		MaxBodyBytes: MaxBody,
+		Responses:    map[string]*huma.Response{},
+	}
+	for _, status := range append(problems, http.StatusInternalServerError) {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{
+			Description: http.StatusText(status),
+			Content:     map[string]*huma.MediaType{TypeProblem: {Schema: schema}},
+		}
+	}
+	return op
+}
+
+func (s *server) registerHealth(h huma.API) {
+	type status struct {
+		Status string `json:"status" enum:"ok"`
+	}
+	type output struct{ Body status }
+	ok := &output{Body: status{"ok"}}
+	huma.Register(h, operation(h, "livez", http.MethodGet, "/livez", "Is the process alive", "Answers as long as the process does."),
+		func(context.Context, *struct{}) (*output, error) { return ok, nil })
+	huma.Register(h, operation(h, "readyz", http.MethodGet, "/readyz", "Does the node serve",
+		"The star's session is live and its chain minted.", http.StatusServiceUnavailable),
+		func(ctx context.Context, _ *struct{}) (*output, error) {
+			if err := s.svc.Ready(); err != nil {
+				p, _ := problemOf(err)
+				return nil, p
+			}
+			return ok, nil
+		})
+}

@@ -1,0 +1,70 @@
+package api
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/nova-store/nova/api/service"
+)
+
+func TestFramedRecordsRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		records := rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, 300), 1, 20).Draw(t, "records")
+		var body []byte
+		for _, r := range records {
+			body = AppendRecord(body, r)
+		}
+		got, err := decodeRecords(TypeRecords, body)
+		require.NoError(t, err)
+		require.Len(t, got, len(records))
+		for i := range records {
+			require.True(t, bytes.Equal(records[i], got[i]))
+			require.Equal(t, len(got[i]), cap(got[i]), "a record must not grow into the next one")
+		}
+		// Cut anywhere inside it, a body is refused or is a shorter list of whole records.
+		cut := rapid.IntRange(0, len(body)-1).Draw(t, "cut")
+		got, err = decodeRecords(TypeRecords, body[:cut])
+		if err != nil {
+			require.ErrorIs(t, err, errSyntax)
+			return
+		}
+		require.Less(t, len(got), len(records))
+	})
+}
+
+func TestEntriesRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var records []service.Record
+		for range rapid.IntRange(0, 20).Draw(t, "n") {
+			records = append(records, service.Record{
+				Offset:    rapid.Uint64().Draw(t, "offset"),
+				Timestamp: rapid.Int64().Draw(t, "timestamp"),
+				Data:      append([]byte{}, rapid.SliceOfN(rapid.Byte(), 0, 300).Draw(t, "data")...),
+			})
+		}
+		var body bytes.Buffer
+		require.NoError(t, encodeEntries(&body, records))
+		require.Equal(t, entriesSize(records), body.Len())
+		got, err := decodeEntries(body.Bytes())
+		require.NoError(t, err)
+		require.Equal(t, records, got)
+	})
+}
+
+// TestDecodersTakeAnyBytes looks for a panic and for memory beyond the input's.
+func TestDecodersTakeAnyBytes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		body := rapid.SliceOfN(rapid.Byte(), 0, 100).Draw(t, "body")
+		for _, mediaType := range []string{TypeRecords, TypeNDJSON, TypeJSON} {
+			records, err := decodeRecords(mediaType, body)
+			require.True(t, err == nil || len(records) == 0)
+		}
+		_, err := decodeEntries(body)
+		if err != nil {
+			require.ErrorIs(t, err, errSyntax)
+		}
+	})
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/nova-store/nova/api/service"
+	"github.com/nova-store/nova/auditor"
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore/pebblestore"
+	"github.com/nova-store/nova/objstore"
+	"github.com/nova-store/nova/objstore/dirbucket"
+	"github.com/nova-store/nova/star"
+)
+
+// nodeConfig is what a node on the embedded store and a directory is made of.
+type nodeConfig struct {
+	Dir     string // holds meta/ and bucket/
+	Timing  catalog.Timing
+	Star    star.Options
+	Auditor auditor.Options
+	Audit   bool
+	Logger  *slog.Logger
+}
+
+// node is a star and an auditor on one store and one bucket, in this process.
+type node struct {
+	store   *pebblestore.Store
+	bucket  *dirbucket.Bucket
+	cat     *catalog.Catalog
+	star    *star.Star
+	auditor *auditor.Auditor // nil: serving only
+	log     *slog.Logger
+
+	minted      chan struct{} // closed once the star minted its first chain
+	mintOnce    sync.Once
+	starDone    chan error    // what the star's Run returned
+	auditorDone chan struct{} // closed once the auditor's Run returned
+	stopStar    context.CancelFunc
+	stopAuditor context.CancelFunc
+}
+
+// openNode opens the data directory. Whatever it refuses is a refusal at start-up.
+func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
+	if err := cfg.Timing.Validate(true); err != nil {
+		return nil, &usageError{err}
+	}
+	n := &node{log: cfg.Logger, minted: make(chan struct{})}
+	fatal := func(err error) {
+		cfg.Logger.Error("storage failed, the process ends", "error", err)
+		os.Exit(exitFailure)
+	}
+	var err error
+	if n.store, err = pebblestore.Open(filepath.Join(cfg.Dir, "meta"), pebblestore.Options{Logger: cfg.Logger, Fatal: fatal}); err != nil {
+		return nil, &usageError{err}
+	}
+	if n.bucket, err = dirbucket.Open(filepath.Join(cfg.Dir, "bucket"), dirbucket.Options{Logger: cfg.Logger, OnFail: fatal}); err != nil {
+		return nil, errors.Join(&usageError{err}, n.close())
+	}
+	if err := n.assemble(ctx, cfg); err != nil {
+		return nil, errors.Join(&usageError{err}, n.close())
+	}
+	return n, nil
+}
+
+func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
+	clk := clock.NewReal()
+	n.cat = catalog.New(n.store, clk, cfg.Timing, nil)
+	if err := n.cat.EnsureFormat(ctx); err != nil {
+		return fmt.Errorf("data directory %s: %w", cfg.Dir, err)
+	}
+	if err := objstore.Probe(ctx, clk, n.bucket, cfg.Star.Name); err != nil {
+		return err
+	}
+	cfg.Auditor.Member = cfg.Star.Name
+	cfg.Auditor.Embedded, cfg.Star.Embedded = true, true
+	cfg.Auditor.Logger, cfg.Star.Logger = cfg.Logger, cfg.Logger
+	var err error
+	if cfg.Audit {
+		if cfg.Auditor.Events == nil {
+			cfg.Auditor.Events = auditLog{cfg.Logger}
+		}
+		if n.auditor, err = auditor.New(n.cat, n.bucket, clk, cfg.Auditor); err != nil {
+			return err
+		}
+	}
+	cfg.Star.Events = starEvents{log: cfg.Logger, minted: n.starMinted}
+	n.star, err = star.New(n.cat, n.bucket, clk, cfg.Star)
+	return err
+}
+
+// starMinted: the star serves now. The mint has re-announced what earlier epochs left,
+// so that the auditor looks at once.
+func (n *node) starMinted() {
+	n.mintOnce.Do(func() { close(n.minted) })
+	if n.auditor != nil {
+		n.auditor.Wake()
+	}
+}
+
+// start runs the star, and the auditor if there is one.
+func (n *node) start() {
+	n.startStar()
+	if n.auditor != nil {
+		n.startAuditor()
+	}
+}
+
+func (n *node) startStar() {
+	ctx, stop := context.WithCancel(context.Background())
+	n.stopStar, n.starDone = stop, make(chan error, 1)
+	go func() { n.starDone <- n.star.Run(ctx) }()
+}
+
+func (n *node) startAuditor() {
+	ctx, stop := context.WithCancel(context.Background())
+	n.stopAuditor, n.auditorDone = stop, make(chan struct{})
+	go func() {
+		defer close(n.auditorDone)
+		if err := n.auditor.Run(ctx); err != nil {
+			n.log.Error("auditor stopped", "error", err)
+		}
+	}()
+}
+
+// ready returns once the star serves, or with the error that it stopped with.
+func (n *node) ready(ctx context.Context) error {
+	select {
+	case <-n.minted:
+		return nil
+	case err := <-n.starDone:
+		n.starDone <- err
+		return errors.Join(errors.New("the star stopped before it served"), err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// service is the inner half of the interface.
+func (n *node) service() *service.Service { return service.New(n.star, n.cat) }
+
+// stop ends a node that was started: flights are finished and absorbed, the auditor's pool
+// drains and leaves the ring, everything is closed. It takes until then; whoever cannot wait
+// ends the process, which loses nothing acknowledged.
+func (n *node) stop() error {
+	err := n.star.Drain(context.Background())
+	serr := <-n.starDone
+	n.starDone <- serr
+	n.stopStar()
+	if n.auditorDone != nil {
+		n.stopAuditor()
+		<-n.auditorDone
+	}
+	return errors.Join(err, serr, n.close())
+}
+
+func (n *node) close() error {
+	var errs []error
+	if n.bucket != nil {
+		errs = append(errs, n.bucket.Close())
+	}
+	return errors.Join(append(errs, n.store.Close())...)
+}

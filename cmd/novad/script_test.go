@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/nova-store/nova/api"
+	"github.com/nova-store/nova/api/service"
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/metastore/pebblestore"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"novad": main})
+}
+
+// TestScripts runs testdata/script: the command line against real nodes in processes of their own.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Values[nodesKey{}] = make(map[string]*scriptNode)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"node":    cmdNode,
+			"kill9":   cmdKill,
+			"same":    cmdSame,
+			"stop":    cmdStop,
+			"status":  cmdStatus,
+			"oneline": cmdOneLine,
+			"lines":   cmdLines,
+			"nasty":   cmdNasty,
+			"settled": cmdSettled,
+			"slots":   cmdSlots,
+			"halfway": cmdHalfway,
+			"foreign": cmdForeign,
+			"damage":  cmdDamage,
+		},
+	})
+}
+
+// scriptNode is a node that a script started.
+type scriptNode struct {
+	cmd  *exec.Cmd
+	logs chan string // what it wrote to standard error, once it ended
+}
+
+func nodes(ts *testscript.TestScript) map[string]*scriptNode {
+	return ts.Value(nodesKey{}).(map[string]*scriptNode)
+}
+
+type nodesKey struct{}
+
+// cmdNode: node NAME DIR [flags] starts novad serve and waits until it says that it
+// serves. $NAME is its address, $NOVA_SERVER its URL.
+func cmdNode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: node NAME DIR [flags]")
+	}
+	flags := append([]string{"serve", "--data", ts.MkAbs(args[1]), "--listen", "127.0.0.1:0"}, args[2:]...)
+	n := &scriptNode{cmd: scriptCommand(ts, flags...), logs: make(chan string, 1)}
+	stderr, err := n.cmd.StderrPipe()
+	ts.Check(err)
+	ts.Check(n.cmd.Start())
+	serving := make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			all.WriteString(lines.Text() + "\n")
+			if addr, ok := strings.CutPrefix(lines.Text(), "listening on "); ok {
+				serving <- addr
+			}
+		}
+		close(serving)
+		n.logs <- all.String()
+	}()
+	addr, ok := <-serving
+	if !ok {
+		ts.Fatalf("the node did not serve:\n%s", <-n.logs)
+	}
+	nodes(ts)[args[0]] = n
+	ts.Setenv(args[0], addr)
+	ts.Setenv("NOVA_SERVER", "http://"+addr)
+	ts.Defer(func() {
+		if n.cmd.ProcessState == nil {
+			_ = n.cmd.Process.Kill()
+			<-n.logs
+			_ = n.cmd.Wait()
+		}
+	})
+}
+
+// scriptCommand is novad with the script's environment and folder.
+func scriptCommand(ts *testscript.TestScript, args ...string) *exec.Cmd {
+	var exe string
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		if path := filepath.Join(dir, "novad"); exe == "" {
+			if _, err := os.Stat(path); err == nil {
+				exe = path
+			}
+		}
+	}
+	cmd := exec.Command(exe, args...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "NOVA_SERVER=" + ts.Getenv("NOVA_SERVER")}
+	return cmd
+}
+
+// end waits for a node that was told to end, and keeps its log as NAME.log.
+func end(ts *testscript.TestScript, name string) error {
+	n := nodes(ts)[name]
+	logs := <-n.logs
+	ts.Check(os.WriteFile(ts.MkAbs(name+".log"), []byte(logs), 0o600))
+	return n.cmd.Wait()
+}
+
+// cmdKill: kill9 NAME ends a node the hard way.
+func cmdKill(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(nodes(ts)[args[0]].cmd.Process.Kill())
+	_ = end(ts, args[0]) // it says that it was killed
+}
+
+// cmdStop: stop NAME ends a node the soft way, which must succeed.
+func cmdStop(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(nodes(ts)[args[0]].cmd.Process.Signal(syscall.SIGTERM))
+	ts.Check(end(ts, args[0]))
+}
+
+// cmdStatus: status N COMMAND [args] runs a command that must end with that exit status.
+func cmdStatus(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		got = exit.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, not %d:\n%s", got, want, ts.ReadFile("stderr"))
+	}
+}
+
+// cmdOneLine: oneline demands that the last command wrote one line, and no usage screen, to standard error.
+func cmdOneLine(ts *testscript.TestScript, _ bool, _ []string) {
+	text := ts.ReadFile("stderr")
+	if strings.Count(text, "\n") != 1 || strings.Contains(text, "Usage:") {
+		ts.Fatalf("not one line:\n%s", text)
+	}
+}
+
+// cmdLines: lines FILE N [BYTES] writes N lines, and one of that many bytes and one more line behind it.
+func cmdLines(ts *testscript.TestScript, _ bool, args []string) {
+	var b bytes.Buffer
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	for i := range n {
+		fmt.Fprintf(&b, "line %d\n", i)
+	}
+	if len(args) > 2 {
+		size, err := strconv.Atoi(args[2])
+		ts.Check(err)
+		b.Write(bytes.Repeat([]byte("x"), size))
+		b.WriteString("\nbehind it\n")
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o600))
+}
+
+// cmdNasty: nasty FILE writes lines that something on the way might change; the last one ends
+// with a newline.
+func cmdNasty(ts *testscript.TestScript, _ bool, args []string) {
+	r := rand.New(rand.NewPCG(7, 7))
+	large := make([]byte, 5<<20)
+	for i := range large {
+		if large[i] = byte(r.Uint32()); large[i] == '\n' {
+			large[i] = 0
+		}
+	}
+	lines := [][]byte{{}, []byte("\r"), []byte("dos\r"), {}, {}, []byte("nul\x00nul"), {0xff, 0xfe, 0x80}, large, []byte("\t"), []byte("\u2028…"), {}}
+	body := append(bytes.Join(lines, []byte{'\n'}), '\n')
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), body, 0o600))
+}
+
+// cmdSame: same STREAM FILE demands that novad read prints the file, and spares the test's
+// output what is no text.
+func cmdSame(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := os.ReadFile(ts.MkAbs(args[1]))
+	ts.Check(err)
+	got, err := scriptCommand(ts, "read", args[0]).Output()
+	ts.Check(err)
+	if !bytes.Equal(got, want) {
+		ts.Fatalf("stream %s reads as %d bytes, which are not the %d of %s", args[0], len(got), len(want), args[1])
+	}
+}
+
+// cmdSettled: settled waits until one chain is left, all of it rewritten, and trimmed but for its last slot.
+func cmdSettled(ts *testscript.TestScript, _ bool, _ []string) {
+	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"))
+	ts.Check(err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		chains, err := client.Chains(ctx)
+		ts.Check(err)
+		if len(chains) == 1 {
+			c := chains[0]
+			if c.Live && c.Rewritten == c.Checkpoint && c.Checkpoint-c.Trimmed <= 1 {
+				return
+			}
+		}
+		if err := clock.NewReal().Sleep(ctx, 20*time.Millisecond); err != nil {
+			ts.Fatalf("not settled within a minute: %+v", chains)
+		}
+	}
+}
+
+// cmdSlots: slots DIR MOST demands that a data directory holds at most so many slots.
+func cmdSlots(ts *testscript.TestScript, _ bool, args []string) {
+	most, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	var found []string
+	root := filepath.Join(ts.MkAbs(args[0]), "bucket", "slot")
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		ts.Fatalf("%v", err)
+	}
+	if len(found) > most {
+		ts.Fatalf("%d slots are left: %s", len(found), found)
+	}
+}
+
+// cmdHalfway: halfway NAME STREAM appends lines, kills the node once the first ten are durable, and
+// goes on: the command must fail, and say what is durable.
+func cmdHalfway(ts *testscript.TestScript, _ bool, args []string) {
+	cmd := scriptCommand(ts, "append", args[1], "--create", "--retry-for", "100ms", "--output", "json")
+	in, err := cmd.StdinPipe()
+	ts.Check(err)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	ts.Check(cmd.Start())
+	_, err = io.WriteString(in, strings.Repeat("durable\n", 10))
+	ts.Check(err)
+	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"))
+	ts.Check(err)
+	for durable := 0; durable < 10; {
+		page, err := client.Read(context.Background(), args[1], api.ReadOptions{From: service.FromOffset(0)})
+		if err == nil {
+			durable = len(page.Records)
+		}
+	}
+	cmdKill(ts, false, args[:1])
+	_, err = io.WriteString(in, "lost\n")
+	ts.Check(err)
+	ts.Check(in.Close())
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailure {
+		ts.Fatalf("it ended with %v", err)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("halfway.out"), stdout.Bytes(), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("halfway.err"), stderr.Bytes(), 0o600))
+}
+
+// cmdForeign: foreign DIR makes a data directory of a format that this version does not know.
+func cmdForeign(ts *testscript.TestScript, _ bool, args []string) {
+	store, err := pebblestore.Open(filepath.Join(ts.MkAbs(args[0]), "meta"), pebblestore.Options{})
+	ts.Check(err)
+	_, err = store.Commit(context.Background(), metastore.Batch{Ops: []metastore.Op{metastore.Put(catalog.FormatKey, []byte{1, 99, 64})}})
+	ts.Check(err)
+	ts.Check(store.Close())
+}
+
+// cmdDamage: damage DIR flips a bit in every settled object.
+func cmdDamage(ts *testscript.TestScript, _ bool, args []string) {
+	paths, err := filepath.Glob(filepath.Join(ts.MkAbs(args[0]), "bucket", "settled", "*"))
+	ts.Check(err)
+	if len(paths) == 0 {
+		ts.Fatalf("no settled objects")
+	}
+	for _, path := range paths {
+		b, err := os.ReadFile(path)
+		ts.Check(err)
+		b[len(b)/4] ^= 4
+		ts.Check(os.WriteFile(path, b, 0o600))
+	}
+}

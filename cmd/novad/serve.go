@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/nova-store/nova/api"
+	"github.com/nova-store/nova/auditor"
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/objstore/format"
+	"github.com/nova-store/nova/star"
+)
+
+// defaultListen is where a node serves, and where clients look for it.
+const defaultListen = "127.0.0.1:4466"
+
+// serveCmd runs a node until a signal.
+type serveCmd struct {
+	Config string `help:"YAML file with values for these flags." placeholder:"FILE"`
+
+	Data      string `help:"Data directory: metadata under meta/, objects under bucket/." default:"./nova-data" placeholder:"DIR"`
+	Listen    string `help:"Address to serve HTTP on; port 0 picks one." default:"${listen}" placeholder:"HOST:PORT"`
+	Insecure  bool   `help:"Allow an address that is not loopback, although nothing guards it."`
+	Star      string `help:"Name of this star." default:"nova"`
+	NoAudit   bool   `help:"Serve only; somebody else must run an auditor."`
+	LogLevel  string `help:"Least level logged: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
+	LogFormat string `help:"Log as text, as json, or as text on a terminal only (auto)." enum:"auto,text,json" default:"auto"`
+
+	Linger       time.Duration `help:"How long a flight waits for more appends while another is in the air." default:"5ms"`
+	Window       int           `help:"Slots being written at once, at most (W)." default:"16"`
+	SlotDeadline time.Duration `help:"How long a slot may stay undecided before the chain is abandoned." default:"10s"`
+	TailBytes    byteSize      `help:"Recent records kept in memory for reads." default:"64MiB"`
+
+	SettleAgeCap    time.Duration `help:"How long absorbed slots wait for more before they are settled." default:"${settle_age_cap}"`
+	SettleOwedBytes byteSize      `help:"How much a chain may owe before it is settled at once." default:"${settle_owed_bytes}"`
+	SettleRecheck   time.Duration `help:"How often a live chain is looked at." default:"${settle_recheck}"`
+	SettleObjectMin byteSize      `help:"From this size on a stream gets settled objects of its own; smaller ones share." default:"1MiB"`
+	SettleObjectMax byteSize      `help:"Size of a settled object, at most 64MiB." default:"64MiB"`
+	ReapGrace       time.Duration `help:"Wait before an unreferenced object is probed." default:"${reap_grace}"`
+	TrimGrace       time.Duration `help:"Wait before a rewritten slot is deleted." default:"${trim_grace}"`
+	RetireGrace     time.Duration `help:"Wait before a sealed chain is retired." default:"${retire_grace}"`
+	OrphanGrace     time.Duration `help:"Wait before an unresolved intent is judged." default:"${orphan_grace}"`
+	PutHorizon      time.Duration `help:"How late a write may take effect. 0, and nothing else, on a local directory." default:"0s"`
+	SessionTTL      time.Duration `name:"session-ttl" help:"How long a session outlives its last keep-alive." default:"${session_ttl}"`
+	MaxClockSkew    time.Duration `help:"How far the clocks of two nodes differ." default:"${max_clock_skew}"`
+	JobDeadline     time.Duration `help:"Bound of one job of the auditor." default:"${job_deadline}"`
+
+	AuditorIdleInterval   time.Duration `help:"Wait after a pass that left nothing to do." default:"30s"`
+	AuditorWorkers        int           `help:"Jobs that run at once." default:"2"`
+	AuditorMarkersPerEra  int           `help:"Batch markers that one round of the settle rewrite takes." default:"256"`
+	AuditorMemberParallel int           `help:"Objects that an era writes abreast." default:"2"`
+	AuditorRequestRate    float64       `help:"Bucket requests a second; 0 is unlimited." default:"0"`
+	AuditorRewriteRate    byteSize      `help:"Bytes rewritten a second; 0 is unlimited." default:"0"`
+}
+
+// serveDefaults are the defaults that other packages own.
+func serveDefaults() kong.Vars {
+	t := catalog.DefaultTiming(true)
+	return kong.Vars{
+		"listen":            defaultListen,
+		"settle_age_cap":    t.SettleAgeCap.String(),
+		"settle_owed_bytes": byteSize(t.SettleOwedBytes).String(),
+		"settle_recheck":    t.SettleRecheck.String(),
+		"reap_grace":        t.ReapGrace.String(),
+		"trim_grace":        t.TrimGrace.String(),
+		"retire_grace":      t.RetireGrace.String(),
+		"orphan_grace":      t.OrphanGrace.String(),
+		"session_ttl":       t.SessionTTL.String(),
+		"max_clock_skew":    t.MaxClockSkew.String(),
+		"job_deadline":      t.JobDeadline.String(),
+	}
+}
+
+// config refuses what can't be used, before anything is opened.
+func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
+	for _, n := range []struct {
+		flag  string
+		value int
+	}{
+		{"window", c.Window}, {"auditor-workers", c.AuditorWorkers},
+		{"auditor-markers-per-era", c.AuditorMarkersPerEra}, {"auditor-member-parallel", c.AuditorMemberParallel},
+	} {
+		if n.value < 1 {
+			return nodeConfig{}, usagef("--%s=%d: it must be 1 at least", n.flag, n.value)
+		}
+	}
+	switch {
+	case c.Data == "":
+		return nodeConfig{}, usagef("--data must name a directory")
+	case c.Linger < 0 || c.SlotDeadline <= 0 || c.AuditorIdleInterval <= 0:
+		return nodeConfig{}, usagef("--slot-deadline and --auditor-idle-interval must be above 0, --linger not below")
+	case c.AuditorRequestRate < 0:
+		return nodeConfig{}, usagef("--auditor-request-rate must not be below 0")
+	case c.SettleObjectMin < 1 || c.SettleObjectMax < c.SettleObjectMin || c.SettleObjectMax > 64<<20:
+		return nodeConfig{}, usagef("--settle-object-min=%v and --settle-object-max=%v: they must be 1B to 64MiB, in this order", c.SettleObjectMin, c.SettleObjectMax)
+	}
+	cfg := nodeConfig{
+		Dir: c.Data,
+		Timing: catalog.Timing{
+			PutHorizon: c.PutHorizon, SessionTTL: c.SessionTTL, MaxClockSkew: c.MaxClockSkew, JobDeadline: c.JobDeadline,
+			SettleAgeCap: c.SettleAgeCap, SettleOwedBytes: uint64(c.SettleOwedBytes), SettleRecheck: c.SettleRecheck,
+			ReapGrace: c.ReapGrace, TrimGrace: c.TrimGrace, RetireGrace: c.RetireGrace, OrphanGrace: c.OrphanGrace,
+		},
+		Star: star.Options{
+			Name: c.Star, Window: c.Window, Linger: c.Linger, SlotDeadline: c.SlotDeadline, TailBytes: int64(c.TailBytes),
+		},
+		Auditor: auditor.Options{
+			Workers: c.AuditorWorkers, IdleInterval: c.AuditorIdleInterval, MarkersPerEra: c.AuditorMarkersPerEra,
+			MemberParallel: c.AuditorMemberParallel, SettleObjectMin: int64(c.SettleObjectMin), SettleObjectMax: int64(c.SettleObjectMax),
+			RequestRate: c.AuditorRequestRate, RewriteRate: float64(c.AuditorRewriteRate), Codec: format.Zstd(),
+		},
+		Audit:  !c.NoAudit,
+		Logger: log,
+	}
+	// The star takes 0 for its default.
+	if c.Linger == 0 {
+		cfg.Star.Linger = -1
+	}
+	if c.TailBytes == 0 {
+		cfg.Star.TailBytes = -1
+	}
+	if err := cfg.Timing.Validate(true); err != nil {
+		return nodeConfig{}, &usageError{err}
+	}
+	return cfg, nil
+}
+
+// checkListen refuses an address that others could reach, unless that is wanted.
+func (c *serveCmd) checkListen() error {
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return usagef("--listen=%s: %w", c.Listen, err)
+	}
+	ip, err := netip.ParseAddr(host)
+	if loopback := host == "localhost" || err == nil && ip.IsLoopback(); !loopback && !c.Insecure {
+		return usagef("--listen=%s is not a loopback address, and nothing guards this interface: add --insecure if that is what you want", c.Listen)
+	}
+	return nil
+}
+
+// Run serves until a signal: then it stops accepting, finishes flights, absorbs, drains
+// the pool, leaves the ring and closes. A second signal ends the process at once.
+func (c *serveCmd) Run(p *process) error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return &usageError{err}
+	}
+	log := newLogger(p.stderr, c.LogFormat, level)
+	cfg, err := c.config(log)
+	if err != nil {
+		return err
+	}
+	if err := c.checkListen(); err != nil {
+		return err
+	}
+	n, err := openNode(p.ctx, cfg)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return errors.Join(usagef("cannot serve on %s: %w", c.Listen, err), n.close())
+	}
+	return n.serve(p, listener)
+}
+
+// serve runs an opened node and its interface until a signal, or until the star stops.
+func (n *node) serve(p *process, listener net.Listener) error {
+	n.start()
+	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log, Version: version()}), n.log)
+	served := make(chan error, 1)
+	if err := n.ready(p.ctx); err != nil {
+		return errors.Join(err, listener.Close(), n.stop())
+	}
+	go func() { served <- srv.Serve(listener) }()
+	// A line of its own and no log entry: programs wait for it, whatever the log looks like.
+	fmt.Fprintf(p.stderr, "listening on %s\n", listener.Addr())
+
+	var failed error
+	select {
+	case <-p.ctx.Done():
+		n.log.Info("stopping; another signal ends the process at once")
+	case err := <-n.starDone:
+		n.starDone <- err
+		failed = fmt.Errorf("the star stopped: %w", err)
+	case err := <-served:
+		failed = fmt.Errorf("the HTTP server stopped: %w", err)
+	}
+	defer endOnSignal()()
+	// Requests under way get their answers: appends need the star for that.
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	defer cancel()
+	if err := srv.Shutdown(ctx); err != nil {
+		n.log.Warn("requests were cut off", "error", errors.Join(err, srv.Close()))
+	}
+	err := n.stop()
+	if failed != nil {
+		// What ended it says it all: the stop repeats the star's error.
+		return failed
+	}
+	if err == nil {
+		n.log.Info("stopped")
+	}
+	return err
+}
+
+// shutdownTimeout bounds how long a stop waits for requests under way.
+const shutdownTimeout = 15 * time.Second
+
+// endOnSignal ends the process at the next signal, until the function it returns is called.
+func endOnSignal() (cancel func()) {
+	again := make(chan os.Signal, 1)
+	done := make(chan struct{})
+	signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-again:
+			fmt.Fprintln(os.Stderr, "novad: stopped at once by a second signal")
+			os.Exit(exitFailure)
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(again)
+		close(done)
+	}
+}
+
+// newHTTPServer bounds what a slow or hostile client can hold.
+func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       2 * time.Minute,
+		WriteTimeout:      5 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}

@@ -1,0 +1,136 @@
+package play
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/nova-store/nova/sim"
+)
+
+// A handful of seeds of each kind of world holds; CI runs thousands by novasim.
+func TestSeedsHold(t *testing.T) {
+	worlds := map[bool]int{}
+	for seed := uint64(1); seed <= 24; seed++ {
+		o := Seed(seed, Options{})
+		if o.Finding != nil {
+			t.Fatalf("seed %d:\n%s", seed, o.Finding.Report())
+		}
+		worlds[draw(seed).config.Embedded]++
+	}
+	require.Len(t, worlds, 2, "both worlds must be among the seeds")
+}
+
+// A run is a pure function of its seed, on one processor or several.
+func TestHashIsOfTheSeed(t *testing.T) {
+	for _, seed := range []uint64{7, 8} {
+		first := Seed(seed, Options{})
+		before := runtime.GOMAXPROCS(1)
+		second := Seed(seed, Options{})
+		runtime.GOMAXPROCS(before)
+		require.Equal(t, first.Hash, second.Hash)
+		require.Equal(t, first.Steps, second.Steps)
+		require.Equal(t, first.Marks, second.Marks)
+	}
+	require.NotEqual(t, Seed(7, Options{}).Hash, Seed(8, Options{}).Hash)
+}
+
+func load(t *testing.T, path string) *Script {
+	t.Helper()
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	s, err := ParseScript(filepath.Base(path), f)
+	require.NoError(t, err)
+	return s
+}
+
+// Every scenario of the tree plays through, and ends in the same state whatever its seed.
+func TestScenariosPlay(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/scenarios/*.nova")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, path := range files {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			s := load(t, path)
+			first := Scenario(s, 1, nil, false, Options{})
+			require.Nil(t, first.Finding)
+			second := Scenario(s, 2, nil, false, Options{})
+			require.Nil(t, second.Finding)
+			require.Empty(t, sameState(first.State, second.State))
+		})
+	}
+}
+
+const small = `
+world embedded
+timing settle-age-cap=100ms settle-recheck=5s reap-grace=1s trim-grace=1s retire-grace=1s job-deadline=20s orphan-grace=30s
+node a window=2
+start a
+create s
+append s records=2
+converge
+`
+
+// A class of cuts has one outcome: every cut of a small scenario is made, with and
+// without classes, and those of one class must end alike.
+func TestClassesStandForTheirCuts(t *testing.T) {
+	s, err := ParseScript("small", strings.NewReader(small))
+	require.NoError(t, err)
+	uncut := Scenario(s, 1, nil, true, Options{})
+	require.Nil(t, uncut.Finding)
+	steps := 0
+	for _, c := range uncut.Classes {
+		steps += c.Steps
+	}
+	require.Equal(t, uncut.Steps, steps, "the classes must stand for every step")
+	require.Less(t, len(uncut.Classes), 2*uncut.Steps)
+	for step := 1; step <= uncut.Steps; step++ {
+		for _, side := range []sim.Side{sim.Before, sim.After} {
+			require.Nil(t, CutAt(s, 1, sim.Class{FirstStep: step, Side: side}, uncut.State), "step %d %v", step, side)
+		}
+	}
+}
+
+// The canary: what must fail fails, and is reported with what touched it.
+func TestCanary(t *testing.T) {
+	s := load(t, "../../testdata/canary/expects-too-much.nova")
+	o := Scenario(s, 1, nil, false, Options{})
+	require.NotNil(t, o.Finding)
+	require.Equal(t, "expectation", o.Finding.Invariant)
+	require.Contains(t, o.Finding.Report(), "expected next s to be 3, it is 2")
+}
+
+func TestScriptErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                            "it has no node",
+		"world flat":                                  "world is embedded or shared",
+		"world embedded\nnode a\njump":                `x:3: no such statement: "jump"`,
+		"world embedded\nnode a\nstart b":             `x:3: start: no node "b" was declared above`,
+		"world embedded\ntiming trim-grace=1":         `x:2: timing trim-grace: "1" is not a duration`,
+		"world embedded\ntiming x=1s":                 "no such timing: x",
+		"world embedded\nnode a\ntick soon":           `"soon" is not a duration`,
+		"world embedded\nnode a\ncreate s3..1":        `"s3..1" is not like s1..s20`,
+		"world shared\ntiming put-horizon=0s\nnode a": "unsafe timing",
+	} {
+		_, err := ParseScript("x", strings.NewReader(text))
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// BenchmarkSeeds is simulated steps with all checkers on.
+func BenchmarkSeeds(b *testing.B) {
+	steps := 0
+	for i := 0; b.Loop(); i++ {
+		o := Seed(uint64(i+1), Options{})
+		if o.Finding != nil {
+			b.Fatal(o.Finding.Report())
+		}
+		steps += o.Steps
+	}
+	b.ReportMetric(float64(steps)/b.Elapsed().Seconds(), "steps/s")
+}
