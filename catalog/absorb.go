@@ -69,6 +69,13 @@ func (c *Catalog) Absorb(ctx context.Context, req AbsorbRequest) (Absorbed, erro
 	var last *Absorbed
 	for round := 0; ; round++ {
 		out, b, err := a.build(ctx, last)
+		if last != nil && errors.Is(err, metastore.ErrUnavailable) {
+			// Only this call, which knows the nonce, can tell that a twin of its own landed.
+			if err := c.pause(ctx, round); err != nil {
+				return Absorbed{}, fmt.Errorf("%s: %w", what, err)
+			}
+			continue
+		}
 		if err != nil {
 			return Absorbed{}, fmt.Errorf("%s: %w", what, err)
 		}

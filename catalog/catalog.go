@@ -116,6 +116,9 @@ func (c *Catalog) jitter(d time.Duration) time.Duration {
 
 // get reads keys at one revision where they fit into one call, else in several.
 func (c *Catalog) get(ctx context.Context, keys ...string) ([]metastore.Record, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
 	most := c.store.Limits().MaxOps
 	if len(keys) <= most {
 		return c.store.Get(ctx, keys...)
@@ -172,10 +175,6 @@ func (b *batch) del(key string) {
 func (b *batch) append(op metastore.Op) {
 	b.bytes += len(op.Key) + len(op.Value)
 	b.ops = append(b.ops, op)
-}
-
-func (b *batch) fits(l metastore.Limits) bool {
-	return len(b.conds) <= l.MaxOps && len(b.ops) <= l.MaxOps && b.bytes <= l.MaxBytes
 }
 
 func (b *batch) done() metastore.Batch { return metastore.Batch{Conds: b.conds, Ops: b.ops} }

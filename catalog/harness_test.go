@@ -81,15 +81,44 @@ func dies(f func()) (died bool) {
 // judges the keyspace without reading through what it tests.
 type faultStore struct {
 	metastore.Store
-	mirror  map[string]mirrored
-	late    []metastore.Batch
-	commits int
+	mirror map[string]mirrored
+	late   []metastore.Batch
 
 	plan      []fault                // of the next commits, in order
 	draw      func() fault           // of the others; nil: no fault
 	interject func(call string)      // before each call; nil: nobody
 	readFails func(call string) bool // nil: never
 	committed func()                 // after each effect; nil: nobody looks
+	trace     *footprint             // nil: not asked for
+}
+
+// footprint is what an action reads and writes, objects included.
+type footprint struct {
+	calls, commits int
+	reads          []metastore.Range
+	writes         map[string]bool
+}
+
+func (f *footprint) read(key string) {
+	if f != nil {
+		f.reads = append(f.reads, metastore.Range{Start: key, End: key + "\x00"})
+	}
+}
+
+func (f *footprint) write(key string) {
+	if f != nil {
+		f.writes[key] = true
+	}
+}
+
+// disturbs tells whether f writes what g reads or writes.
+func (f *footprint) disturbs(g *footprint) bool {
+	for key := range f.writes {
+		if g.writes[key] || slices.ContainsFunc(g.reads, func(r metastore.Range) bool { return key >= r.Start && (r.End == "" || key < r.End) }) {
+			return true
+		}
+	}
+	return false
 }
 
 type mirrored struct {
@@ -100,6 +129,9 @@ type mirrored struct {
 var errRead = fmt.Errorf("the test says so: %w", metastore.ErrUnavailable)
 
 func (s *faultStore) enter(call string) error {
+	if s.trace != nil {
+		s.trace.calls++
+	}
 	if s.interject != nil {
 		s.interject(call)
 	}
@@ -113,12 +145,18 @@ func (s *faultStore) Get(ctx context.Context, keys ...string) ([]metastore.Recor
 	if err := s.enter("get"); err != nil {
 		return nil, err
 	}
+	for _, key := range keys {
+		s.trace.read(key)
+	}
 	return s.Store.Get(ctx, keys...)
 }
 
 func (s *faultStore) Scan(ctx context.Context, r metastore.Range, limit int) (metastore.Page, error) {
 	if err := s.enter("scan"); err != nil {
 		return metastore.Page{}, err
+	}
+	if s.trace != nil {
+		s.trace.reads = append(s.trace.reads, r)
 	}
 	return s.Store.Scan(ctx, r, limit)
 }
@@ -127,7 +165,15 @@ func (s *faultStore) Commit(ctx context.Context, b metastore.Batch) (metastore.V
 	if err := s.enter("commit"); err != nil {
 		return 0, err
 	}
-	s.commits++
+	if s.trace != nil {
+		s.trace.commits++
+	}
+	for _, c := range b.Conds {
+		s.trace.read(c.Key)
+	}
+	for _, op := range b.Ops {
+		s.trace.write(op.Key)
+	}
 	f := noFault
 	if len(s.plan) > 0 {
 		f, s.plan = s.plan[0], s.plan[1:]

@@ -23,7 +23,7 @@ type machine struct {
 	// A run first draws how it is, so that runs differ more than their moments do.
 	mix, faulty int   // chance in percent that another action comes between, that a commit meets a fault
 	weights     []int // of the actions
-	did   map[string]int
+	did         map[string]int
 }
 
 func (m *machine) chance(percent int) bool { return m.rng.IntN(100) < percent }

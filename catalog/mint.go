@@ -12,6 +12,9 @@ import (
 // maxAnnounced is how many earlier epochs one mint re-announces in its own commit.
 const maxAnnounced = 8
 
+// ripenOps is what one of them adds to the commit.
+const ripenOps = 3
+
 // MintRequest is what a star mints a chain with.
 type MintRequest struct {
 	Star        string
@@ -87,7 +90,7 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 		b.put(settle, SettleMarker{}.encode())
 		b.write(metastore.PutUnder(req.Session, RouteKey(req.Star), Route{req.Address, chain.Epoch}.encode()))
 		rest := earlier
-		for n := 0; n < maxAnnounced && len(rest) > 0; {
+		for n := 0; n < maxAnnounced && len(rest) > 0 && len(b.ops)+ripenOps <= c.store.Limits().MaxOps; {
 			last := rest[len(rest)-1]
 			rest = rest[:len(rest)-1]
 			if last.ripenSettle(&b, now) {

@@ -2,8 +2,13 @@ package catalog_test
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/objstore/format"
@@ -25,7 +30,6 @@ func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
 	clk := newManualClock()
 	store := &faultStore{Store: newMemStore(maxOps), mirror: map[string]mirrored{}}
 	w := newWorld(store, clk, catalog.New(store, clk, testTiming(), nil), fail)
-	store.committed = nil // the scene is checked once it stands
 	c := &scene{world: w, t: t, pubs: map[string]*publisher{}}
 	c.s0, c.s1 = w.createStream("s0"), w.createStream("s1")
 	c.a, c.b = w.start("a"), w.start("b")
@@ -36,7 +40,7 @@ func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
 	slots := func(s *starLife, n int) {
 		for range n {
 			w.refresh(s)
-			c.quietly(func() { w.putSlot(s, 0, both) })
+			w.putSlot(s, 0, both)
 			c.ok(w.absorb(s, 1, false))
 		}
 	}
@@ -48,11 +52,9 @@ func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
 	stage := func(name string, stage int, runs ...[]catalog.SpanAt) {
 		p := w.publish(runs)
 		c.pubs[name] = p
-		c.quietly(func() {
-			for range stage {
-				w.step(p, 1)
-			}
-		})
+		for range stage {
+			w.step(p, 1)
+		}
 	}
 	// Six slots of a, and two of b, each with two records of s0 and one of s1.
 	slots(c.a, 6)
@@ -72,25 +74,12 @@ func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
 	stage("half", 2, spans(c.s0, 4, 1), spans(c.s1, 3, 1))
 	stage("swapped", 2, spans(c.s0, 5, 1))
 	// Slots that are durable and not absorbed; b leaves a gap, and its session is gone.
-	c.quietly(func() {
-		w.putSlot(c.a, 0, both)
-		w.putSlot(c.b, 0, both)
-		w.putSlot(c.b, 1, both)
-	})
+	w.putSlot(c.a, 0, both)
+	w.putSlot(c.b, 0, both)
+	w.putSlot(c.b, 2, both)
 	w.store.end(c.b.session)
 	c.b.ended = true
-	store.committed = w.check
-	w.check()
 	return c
-}
-
-// quietly runs f while nobody judges.
-func (c *scene) quietly(f func()) {
-	looks := c.world.store.committed
-	fail := c.world.fail
-	c.world.fail = func(string, ...any) {}
-	f()
-	c.world.store.committed, c.world.fail = looks, fail
 }
 
 func (c *scene) no(err error) {
@@ -138,7 +127,6 @@ func sceneActions() map[string]func(c *scene) {
 		},
 	}
 	for _, name := range []string{"done", "old put", "old half", "armed", "put", "half", "swapped"} {
-		actions["step "+name] = func(c *scene) { c.step(c.pubs[name], 1) }
 		actions["finish "+name] = func(c *scene) {
 			for range 4 {
 				c.step(c.pubs[name], 2)
@@ -178,41 +166,109 @@ func (c *scene) batch(f func(catalog.BatchAt)) {
 	}
 }
 
-// calls counts the calls to the store, and the commits among them, that an action makes.
-func calls(t *testing.T, run func(c *scene)) (all, commits int) {
-	c := newScene(t, 128, t.Fatalf)
-	c.store.interject = func(call string) {
-		all++
-		if call == "commit" {
-			commits++
-		}
+// clone copies the scene, so that it need not be built anew.
+func (c *scene) clone(fail func(string, ...any)) *scene {
+	inner := c.store.Store.(*memStore)
+	mem := &memStore{recs: maps.Clone(inner.recs), keys: slices.Clone(inner.keys), last: inner.last, open: maps.Clone(inner.open), limits: inner.limits}
+	store := &faultStore{Store: mem, mirror: maps.Clone(c.store.mirror)}
+	clk := &manualClock{now: c.clk.now, rand: c.clk.rand}
+	w := newWorld(store, clk, catalog.New(store, clk, testTiming(), nil), fail)
+	w.objects, w.killed, w.retired, w.last = maps.Clone(c.objects), maps.Clone(c.killed), maps.Clone(c.retired), c.last
+	for id, log := range c.log {
+		w.log[id] = maps.Clone(log)
 	}
-	run(c)
-	return all, commits
+	w.streams, w.values, w.ulids = slices.Clone(c.streams), c.values, c.ulids
+	n := &scene{world: w, t: c.t, s0: c.s0, s1: c.s1, pubs: map[string]*publisher{}}
+	for _, s := range c.stars {
+		life := *s
+		life.session = &memSession{mem, s.session.ID(), s.session.TTL()}
+		life.cache, life.pending = catalog.NewCache(8), maps.Clone(s.pending)
+		w.stars = append(w.stars, &life)
+	}
+	n.a, n.b = w.stars[0], w.stars[1]
+	for name, p := range c.pubs {
+		q := *p
+		n.pubs[name] = &q
+		w.publishers = append(w.publishers, &q)
+	}
+	return n
 }
 
-// Of every two actions, with one of them between any two calls of the other: everything
-// stays watched at every commit, and drains in the end.
+// drained requires that nothing is left behind once the faults stop.
+func (c *scene) drained() {
+	c.store.committed = nil // what is sequential and without a fault is judged at its end
+	(&machine{world: c.world, rng: rand.New(rand.NewPCG(1, 1)), did: map[string]int{}}).converge()
+	c.check()
+}
+
+// footprints runs each action alone.
+func footprints(from *scene, actions map[string]func(c *scene)) map[string]*footprint {
+	out := map[string]*footprint{}
+	for name, run := range actions {
+		c := from.clone(from.fail)
+		f := &footprint{writes: map[string]bool{}}
+		c.store.trace = f
+		run(c)
+		out[name] = f
+	}
+	return out
+}
+
+// Of every two actions, one comes between any two calls of the other: everything stays
+// watched at every commit, and drains in the end. Two of which neither writes what the
+// other reads or writes can't tell that they met, and are left out.
 func TestEveryTwoActionsMeet(t *testing.T) {
-	actions := sceneActions()
+	actions, from := sceneActions(), newScene(t, 128, t.Fatalf)
+	prints := footprints(from, actions)
 	n := 0
 	for first, a := range actions {
-		all, _ := calls(t, a)
 		for second, b := range actions {
-			for at := range all {
+			if !prints[first].disturbs(prints[second]) && !prints[second].disturbs(prints[first]) {
+				continue
+			}
+			for at := range prints[first].calls {
 				what := fmt.Sprintf("%q before call %d of %q", second, at, first)
-				c := newScene(t, 128, func(format string, args ...any) { t.Fatalf(what+": "+format, args...) })
+				c := from.clone(func(format string, args ...any) { t.Fatalf(what+": "+format, args...) })
 				i := 0
 				c.store.interject = func(string) {
 					if i++; i == at+1 {
-						dies(func() { b(c) })
+						b(c)
 					}
 				}
-				dies(func() { a(c) })
+				a(c)
+				c.drained()
 				n++
-				(&machine{world: c.world, did: map[string]int{}}).converge()
 			}
 		}
 	}
 	t.Logf("%d meetings", n)
+	require.Greater(t, n, 500)
+}
+
+// Each commit of each action meets each fault; then the action is tried once more, and
+// what was late lands, before or after that.
+func TestEveryActionMeetsEveryFault(t *testing.T) {
+	actions, from := sceneActions(), newScene(t, 128, t.Fatalf)
+	n := 0
+	for name, f := range footprints(from, actions) {
+		for at := range f.commits {
+			for _, what := range []fault{conflict, lostWithoutEffect, lostWithEffect, lostLate, crashBefore, crashAfter, crashLate} {
+				for _, again := range []bool{false, true} {
+					which := fmt.Sprintf("fault %d at commit %d of %q, again %v", what, at, name, again)
+					c := from.clone(func(format string, args ...any) { t.Fatalf(which+": "+format, args...) })
+					c.store.plan = append(make([]fault, at), what)
+					dies(func() { actions[name](c) })
+					if again {
+						c.store.plan = nil
+						actions[name](c)
+					}
+					c.store.landAll()
+					c.drained()
+					n++
+				}
+			}
+		}
+	}
+	t.Logf("%d faults", n)
+	require.Greater(t, n, 500)
 }

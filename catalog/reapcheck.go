@@ -84,8 +84,8 @@ func (c *Catalog) mergeReap(b *batch, rec metastore.Record, want Attribution, de
 	}
 }
 
-// reapOps is the most that arming one object's reap-check for n streams adds to a
-// batch, in operations; in conditions it adds one.
+// reapOps is what a reap-check attributed to n streams takes to resolve, in operations; in
+// conditions it takes one.
 func reapOps(n int) int { return 1 + min(n, MaxAttributed) }
 
 // ReapAt is a reap-check as judged.
@@ -146,14 +146,12 @@ func (c *Catalog) ResolveReaps(ctx context.Context, rs []ReapAt) []error {
 	for at := 0; at < len(rs); {
 		var b batch
 		end := at
-		for end < len(rs) {
-			try := batch{conds: b.conds[:len(b.conds):len(b.conds)], ops: b.ops[:len(b.ops):len(b.ops)], bytes: b.bytes}
-			rs[end].remove(&try)
-			if end > at && !try.fits(limits) {
+		for ; end < len(rs); end++ {
+			full := max(len(b.conds)+1, len(b.ops)+reapOps(len(rs[end].Marker.Streams))) > limits.MaxOps || b.bytes > limits.MaxBytes/2
+			if end > at && full {
 				break
 			}
-			b = try
-			end++
+			rs[end].remove(&b)
 		}
 		_, _, err := c.commit(ctx, "resolving reap-checks", b.done())
 		if errors.Is(err, metastore.ErrConflict) && end-at > 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nova-store/nova/metastore"
@@ -81,11 +82,9 @@ func (c *Catalog) CompleteBatches(ctx context.Context, chain ChainID, ms []Batch
 			bytes += ms[n].Batch.Bytes
 			end = max(end, ms[n].Batch.End)
 		}
-		up := TrimCheckMarker{UpTo: end}
-		if recs[0].Exists() {
-			if old, err := DecodeTrimCheckMarker(recs[0].Value); err == nil {
-				up.UpTo = max(up.UpTo, old.UpTo)
-			}
+		up, err := c.mergeTrimCheck(ctx, chain, recs[0], end)
+		if err != nil {
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		b.when(metastore.At(check, recs[0].Version))
 		b.put(check, up.encode())
@@ -160,6 +159,17 @@ func (c *Catalog) rewriteBatch(ctx context.Context, what string, m BatchAt, v Ba
 	b.put(m.Key(), v.Encode())
 	b.del(ScheduleKey(m.Chain, m.First, m.Batch.Ready))
 	b.put(ScheduleKey(m.Chain, m.First, v.Ready), newEncoder(0).b)
+	// The index follows the attribution: what a value does not name, nobody removes later.
+	for _, id := range m.Batch.Streams {
+		if !slices.Contains(v.Streams, id) {
+			b.del(pendingKey(id, m.Key()))
+		}
+	}
+	for _, id := range v.Streams {
+		if !slices.Contains(m.Batch.Streams, id) {
+			b.put(pendingKey(id, m.Key()), newEncoder(0).b)
+		}
+	}
 	_, _, err := c.commit(ctx, what, b.done())
 	if errors.Is(err, metastore.ErrConflict) {
 		return fmt.Errorf("%s: %w", what, ErrMoved)

@@ -192,7 +192,8 @@ func (c *Catalog) resolveStraySettle(ctx context.Context, what string, m MarkerA
 //
 // The caller has deleted every object from the trimmed cursor to the window's end,
 // after the trimmed cursor reached the seal and the retire grace had passed since the sealing,
-// so that no PUT to the chain can land any more. Conditions: chain record, trim record and
+// so that no PUT to the chain can land any more. (Where a damaged slot ended the absorb, the trimmed cursor
+// reaches the checkpoint and no further; the rest goes with the window.) Conditions: chain record, trim record and
 // settle marker are as read. A crash before it leaves all three: the next run deletes
 // what is gone already, and retires. A late twin fails on them.
 func (c *Catalog) Retire(ctx context.Context, m MarkerAt, at ChainAt, trim TrimAt) error {
@@ -202,5 +203,7 @@ func (c *Catalog) Retire(ctx context.Context, m MarkerAt, at ChainAt, trim TrimA
 	b.del(ChainKey(at.ID))
 	b.del(TrimKey(at.ID))
 	b.del(m.Due.Key)
-	return c.resolveBatch(ctx, what, m.Due.Key, b)
+	// Not the marker but the chain record tells a twin of this, or another member's, from
+	// a marker that moved: the chain then stands.
+	return c.resolveBatch(ctx, what, ChainKey(at.ID), b)
 }

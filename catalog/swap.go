@@ -53,6 +53,10 @@ type Swapped struct {
 // ErrIntentLost: the intent was condemned or is gone. The caller gives the object
 // up; runs placed before that stand, and the orphan duty finds their refs.
 func (c *Catalog) Swap(ctx context.Context, p Publish, runs []Run) (Swapped, error) {
+	if p.Intent == 0 {
+		// It would demand that no intent stands: that nobody watches.
+		return Swapped{}, fmt.Errorf("swapping spans to %s: %w: it was never announced", p.Object, ErrIntentLost)
+	}
 	s := swap{c: c, p: p, limits: c.store.Limits()}
 	for _, r := range runs {
 		s.split(r)

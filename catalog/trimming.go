@@ -148,6 +148,20 @@ func (c *Catalog) ResolveMarker(ctx context.Context, m MarkerAt) error {
 	return c.deleteAt(ctx, "resolving "+m.Due.Key, m.Due.Key, m.Version)
 }
 
+// mergeTrimCheck returns what a trimcheck must say that takes the place of the one at
+// rec: the larger end. An unreadable one may have been the last watcher of any slot below the
+// checkpoint.
+func (c *Catalog) mergeTrimCheck(ctx context.Context, id ChainID, rec metastore.Record, upTo uint64) (TrimCheckMarker, error) {
+	if !rec.Exists() {
+		return TrimCheckMarker{upTo}, nil
+	}
+	if old, err := DecodeTrimCheckMarker(rec.Value); err == nil {
+		return TrimCheckMarker{max(upTo, old.UpTo)}, nil
+	}
+	at, err := c.ReadChain(ctx, id)
+	return TrimCheckMarker{max(upTo, at.Chain.Checkpoint)}, err
+}
+
 // RearmTrimCheck moves a chain's trimcheck ahead, rounded up as when it was armed, so that
 // the checks of a chain that is held back collapse into few. Where the new key already
 // stands the larger end is kept.
@@ -163,11 +177,13 @@ func (c *Catalog) RearmTrimCheck(ctx context.Context, m MarkerAt, upTo uint64, d
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	v := TrimCheckMarker{UpTo: upTo}
-	if recs[0].Exists() {
-		if old, err := DecodeTrimCheckMarker(recs[0].Value); err == nil {
-			v.UpTo = max(v.UpTo, old.UpTo)
-		}
+	id, err := ParseChainSubject(m.Due.Subject)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	v, err := c.mergeTrimCheck(ctx, id, recs[0], upTo)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	var b batch
 	b.when(metastore.At(m.Due.Key, m.Version), metastore.At(key, recs[0].Version))

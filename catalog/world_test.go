@@ -93,12 +93,26 @@ func (w *world) put(key string, o *object) {
 		w.fail("%s is put twice", key)
 	}
 	w.objects[key] = o
-	w.check()
+	w.store.trace.write(key)
+	w.look()
+}
+
+// look checks, where every effect is looked at.
+func (w *world) look() {
+	if w.store.committed != nil {
+		w.store.committed()
+	}
+}
+
+func (w *world) get(key string) *object {
+	w.store.trace.read(key)
+	return w.objects[key]
 }
 
 func (w *world) delete(key string) {
 	delete(w.objects, key)
-	w.check()
+	w.store.trace.write(key)
+	w.look()
 }
 
 func (w *world) createStream(name string) catalog.StreamID {
@@ -166,7 +180,7 @@ func (w *world) putSlot(s *starLife, ahead uint64, build func(o *object)) {
 		return
 	}
 	key := catalog.SlotKey(s.chain, slot)
-	if w.objects[key] != nil {
+	if w.get(key) != nil {
 		s.dead = true // another's object in its slot: fenced
 		return
 	}
@@ -232,6 +246,9 @@ func (w *world) absorb(s *starLife, n int, cached bool) (catalog.Absorbed, error
 
 // checkVerdicts demands that what was accepted lies where the verdict says.
 func (w *world) checkVerdicts(slots []catalog.SlotIn, out catalog.Absorbed) {
+	if w.store.committed == nil {
+		w.check() // which notes what the offsets hold
+	}
 	for i, slot := range out.Verdicts {
 		for j := range slot {
 			sec := &slots[i].Footer.Sections[j]
@@ -381,8 +398,8 @@ func (w *world) trimCheck(m catalog.MarkerAt) error {
 	if err != nil {
 		return err
 	}
-	if !w.retired[c] && f > w.last.frontier(c) {
-		w.fail("the frontier of %v was given as %d and is %d", c, f, w.last.frontier(c))
+	if k := w.store.read(); f > k.frontier(c) && k.chains[c].Window > 0 { // a retired chain has no record
+		w.fail("the frontier of %v was given as %d and is %d", c, f, k.frontier(c))
 	}
 	at, err := w.cat.AdvanceTrim(w.ctx, c, f, 0)
 	if errors.Is(err, catalog.ErrMoved) {
@@ -446,7 +463,7 @@ func (w *world) sealUp(at catalog.ChainAt, dead catalog.Dead) (catalog.ChainAt, 
 	}
 	seal := func(slot uint64) bool { // tells whether a seal lies there now
 		key := catalog.SlotKey(c, slot)
-		if o := w.objects[key]; o != nil {
+		if o := w.get(key); o != nil {
 			return o.seal
 		}
 		if w.clk.Now().After(f.NotAfter) {
@@ -459,7 +476,7 @@ func (w *world) sealUp(at catalog.ChainAt, dead catalog.Dead) (catalog.ChainAt, 
 	var slots []catalog.SlotIn
 	end := at.Chain.Checkpoint
 	for ; !seal(end); end++ {
-		o := w.objects[catalog.SlotKey(c, end)]
+		o := w.get(catalog.SlotKey(c, end))
 		if o == nil {
 			return at, errors.New("the run is past its deadline")
 		}
@@ -546,7 +563,7 @@ func (w *world) kill(id catalog.StreamID, upTo uint64) error {
 	return err
 }
 
-// dead lists what would be left behind once nothing is owed any more.
+// leftovers lists what would be left behind once nothing is owed any more.
 func (w *world) leftovers() []string {
 	var out []string
 	for _, prefix := range []string{"chain/", "trim/", "schedule/", "pending/", "auditor/", "cluster/routes/"} {
@@ -561,8 +578,9 @@ func (w *world) leftovers() []string {
 			out = append(out, key)
 		}
 	}
+	refs := w.store.read().refs
 	for key := range w.objects {
-		if len(w.last.refs[key]) == 0 {
+		if len(refs[key]) == 0 {
 			out = append(out, key)
 		}
 	}

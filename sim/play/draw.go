@@ -20,6 +20,7 @@ type plan struct {
 	readers int
 	trims   int           // rounds of the client that trims
 	trimGap time.Duration // between them, at most
+	trimAll bool          // each round trims every stream, side by side
 	streams []string
 	chaos   chaosPlan
 	names   []string // of the faults that are on
@@ -62,7 +63,8 @@ func drawTiming(r *sim.Rand, embedded bool) catalog.Timing {
 	t.JobDeadline = ms(r, 5*time.Second, time.Minute)
 	t.SessionTTL = ms(r, time.Second, 10*time.Second)
 	t.MaxClockSkew = ms(r, 0, 2*time.Second)
-	over := func(d time.Duration) time.Duration { return d + time.Millisecond + ms(r, 0, 3*time.Second) }
+	// From a millisecond above the least up to seconds, each size as often as another.
+	over := func(d time.Duration) time.Duration { return d + ms(r, 1, time.Duration(2<<r.N(12))*time.Millisecond) + time.Millisecond }
 	if embedded {
 		t.ReapGrace, t.TrimGrace, t.RetireGrace = over(0), over(0), over(0)
 		t.OrphanGrace = over(t.JobDeadline)
@@ -137,7 +139,7 @@ func (p *plan) drawStreams(r *sim.Rand) {
 	}
 	p.readers = r.N(3)
 	if r.Chance(0.5) {
-		p.trims, p.trimGap = 1+r.N(8), ms(r, time.Second, 20*time.Second)
+		p.trims, p.trimGap, p.trimAll = 1+r.N(8), ms(r, time.Second, 20*time.Second), r.Chance(0.4)
 	}
 }
 

@@ -54,7 +54,7 @@ func Seed(seed uint64, opt Options) Outcome {
 		})
 	}
 	if p.trims > 0 {
-		g.goClient("trims", func(ctx context.Context, c *sim.Client) { g.trims(ctx, c, p.streams, p.trims, p.trimGap) })
+		g.goClient("trims", func(ctx context.Context, c *sim.Client) { g.trims(ctx, c, p) })
 	}
 	if p.chaos.every > 0 {
 		g.chaos(p.chaos)

@@ -153,22 +153,45 @@ func (g *game) expect(ctx context.Context, c *sim.Client, stream string, n, size
 	}
 }
 
-// trims moves watermarks now and then, never beyond what was absorbed.
-func (g *game) trims(ctx context.Context, c *sim.Client, streams []string, rounds int, pause time.Duration) {
-	for i := 0; i < rounds && ctx.Err() == nil && g.w.Found() == nil; i++ {
-		_ = c.Clock().Sleep(ctx, c.Rand.Between(pause/2, pause))
-		stream := streams[c.Rand.N(len(streams))]
-		next := g.check.Next(stream)
-		p := g.serving(c.Rand.N(len(g.order)))
-		if p == nil || next == 0 {
-			continue
+// trims moves watermarks now and then, never beyond what was absorbed: of one stream,
+// or of all side by side, so that many killers meet at one packed object.
+func (g *game) trims(ctx context.Context, c *sim.Client, p plan) {
+	for i := 0; i < p.trims && ctx.Err() == nil && g.w.Found() == nil; i++ {
+		_ = c.Clock().Sleep(ctx, c.Rand.Between(p.trimGap/2, p.trimGap))
+		chosen := p.streams
+		if !p.trimAll {
+			at := c.Rand.N(len(p.streams))
+			chosen = p.streams[at : at+1]
 		}
-		switch err := g.trim(ctx, c, p, stream, uint64(c.Rand.N(int(next)+1))); {
-		case err == nil:
-			g.w.Mark("client/trimmed")
-		default:
-			g.w.Mark("client/trim-failed")
+		left := 1
+		done := c.Clock().NewParker()
+		end := func() {
+			if left--; left == 0 {
+				done.Unpark()
+			}
 		}
+		for _, stream := range chosen {
+			next := g.check.Next(stream)
+			on := g.serving(c.Rand.N(len(g.order)))
+			if on == nil || next == 0 {
+				continue
+			}
+			upTo := next
+			if !p.trimAll {
+				upTo = uint64(c.Rand.N(int(next) + 1))
+			}
+			left++
+			c.Go(func(ctx context.Context) {
+				defer end()
+				if err := g.trim(ctx, c, on, stream, upTo); err != nil {
+					g.w.Mark("client/trim-failed")
+					return
+				}
+				g.w.Mark("client/trimmed")
+			})
+		}
+		end()
+		_ = done.Park(ctx)
 	}
 }
 
