@@ -45,7 +45,31 @@ func draw(seed uint64) plan {
 	p.drawStreams(r)
 	p.drawFaults(r)
 	p.drawChaos(r)
+	if p.config.Embedded && r.Chance(0.15) {
+		p.contend(r)
+	}
 	return p
+}
+
+// contend makes a world in which many streams share packed objects and are trimmed
+// side by side, with a reap grace of the order of a commit's latency: killers that
+// lean on one reap-check meet the duty that judges it.
+func (p *plan) contend(r *sim.Rand) {
+	p.names = append(p.names, "contended-reaps")
+	p.streams = p.streams[:0]
+	for i := range 9 + r.N(5) {
+		p.streams = append(p.streams, fmt.Sprintf("s%02d", i))
+	}
+	p.writers = p.writers[:1]
+	p.writers[0] = writerPlan{kind: writePlain, streams: p.streams, appends: 40 + r.N(80), records: 2, size: 20, burst: 3, producersPerSeat: 1, pause: 100 * time.Millisecond}
+	p.trims, p.trimGap, p.trimAll = 10+r.N(20), ms(r, 300*time.Millisecond, 2*time.Second), true
+	p.config.Faults.StoreLatency = sim.Latency{Base: time.Millisecond, Jitter: ms(r, 5*time.Millisecond, 40*time.Millisecond), Tail: r.N(3)}
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		n.Timing.SettleAgeCap = ms(r, 0, 300*time.Millisecond)
+		n.Timing.ReapGrace = ms(r, 5*time.Millisecond, 120*time.Millisecond)
+		n.IdleInterval, n.Workers, n.SettleObjectMin = ms(r, 10*time.Millisecond, 60*time.Millisecond), 4, 1<<20
+	}
 }
 
 // ms draws a whole number of milliseconds, so that times print short.
