@@ -95,7 +95,10 @@ func (s *Star) absorbed(e *epoch, flights []*flight, out *catalog.Absorbed) {
 	}
 	e.flights = e.flights[len(flights):]
 	e.absorbed += uint64(len(flights))
-	e.answered, e.answeredAt = n, now
+	e.answered, e.expected, e.answeredAt = n, n, now
+	if len(s.queue) > 0 {
+		e.expected += s.queue[0].count
+	}
 	checkpoint := e.absorbed
 	s.mu.Unlock()
 	s.events.Absorbed(e.chain, len(flights), checkpoint)

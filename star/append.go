@@ -18,8 +18,9 @@ type AppendRequest struct {
 	Stream catalog.StreamID
 	Name   string
 	// Records, at least one. They, their data included, belong to the star from the
-	// call on: nobody may change them again, whatever the call returns. A record
-	// without a timestamp (0) gets the star's time.
+	// call on, which sends them again and keeps them for reads uncopied: nobody may
+	// change them again, whatever the call returns. A record without a timestamp (0)
+	// gets the star's time.
 	Records []Record
 	// Expected is the next offset that the stream must have; nil: any.
 	Expected *uint64

@@ -335,3 +335,35 @@ func TestRecordsKeepTimestamps(t *testing.T) {
 		require.Equal(t, []string{"a", ""}, texts(res.Records))
 	}
 }
+
+// A lone client never waits; several that append in a closed loop leave together.
+func TestLinger(t *testing.T) {
+	for _, clients := range []int{1, 8} {
+		t.Run(fmt.Sprint(clients), func(t *testing.T) {
+			const each = 50
+			w := newWorld(t, sim.Config{Seed: 12, Faults: sim.Faults{
+				BucketLatency: sim.Latency{Base: time.Millisecond}, StoreLatency: sim.Latency{Base: 200 * time.Microsecond},
+			}})
+			r := newRig(t, w, "n", nil)
+			id := r.create("s")
+			start := w.Time()
+			left := clients
+			for range clients {
+				r.inc.Go("client", func(ctx context.Context) {
+					for range each {
+						_, err := r.star.Append(ctx, star.AppendRequest{Stream: id, Records: records("x")})
+						require.NoError(t, err)
+					}
+					left--
+				})
+			}
+			r.until(func() bool { return left == 0 })
+			if clients == 1 {
+				require.Equal(t, each, r.events.departed)
+				require.Less(t, w.Time().Sub(start), each*5*time.Millisecond, "a PUT takes 2 ms, a lingering flight 5")
+				return
+			}
+			require.Less(t, r.events.departed, each+10)
+		})
+	}
+}

@@ -40,10 +40,11 @@ func (s *Star) depart(ctx context.Context, e *epoch) {
 // departure takes the next flight if it may leave now, or tells how long it would linger
 // (0: until a kick); done: a drain has nothing left to wait for.
 //
-// A flight leaves at once while none is in the air, so that a lone client never waits. It is
-// held back while its slot would not be below the first one not known durable + W,
-// since the settle duty seals no more than W slots of a dead chain; while 4 W slots wait for absorb; and while its PUT
-// would have less than a third of the TTL before its NotAfter: the next beat kicks it.
+// A flight leaves at once while none is in the air, so that a lone client never
+// waits, else when it has lingered. It is held back while its slot would not be below
+// the first one not known durable + W, since the settle duty seals no more than W
+// slots of a dead chain; while 4 W slots wait to be absorbed; and while its PUT would
+// have less than a third of the TTL before its NotAfter: the next beat kicks it.
 func (s *Star) departure(e *epoch) (f *flight, wait time.Duration, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,14 +70,14 @@ func (s *Star) departure(e *epoch) (f *flight, wait time.Duration, done bool) {
 	return nil, 0, s.drain.IsSet() && e.next == e.absorbed
 }
 
-// linger is how long the first flight of the queue still waits for company. It does so
-// while another is in the air.
+// linger is how long the first flight of the queue still waits for company. It does
+// so while another is in the air.
 //
 // Those who append in a closed loop come back together: a flight that left with the
-// first of them would make the others wait for its PUT. So, where the appends answered
-// last or about to be answered were several, a flight waits for as many
-// to come back, for a tenth of the linger once they were answered. A lone client's
-// are never several.
+// first of them would make the others wait for its PUT. So, where the appends
+// answered last, or about to be answered, were several, a flight waits for as many to
+// join those that it holds already, until a tenth of the linger after they were
+// answered. A lone client's are never several.
 func (s *Star) linger(e *epoch, f *flight, now time.Time) time.Duration {
 	if len(s.queue) > 1 || s.full(f) || s.drain.IsSet() {
 		return 0
@@ -86,7 +87,7 @@ func (s *Star) linger(e *epoch, f *flight, now time.Time) time.Duration {
 	if e.next > e.durable || e.landed > 1 {
 		return left(s.opts.Linger, f.since)
 	}
-	if e.answered > 1 && f.count < e.answered {
+	if e.answered > 1 && f.count < e.expected {
 		return left(s.opts.Linger/10, e.answeredAt)
 	}
 	return 0

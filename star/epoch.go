@@ -35,10 +35,11 @@ type epoch struct {
 	next     uint64    // next slot
 	flights  []*flight
 
-	// What a flight lingers by: appends of slots that are released and not absorbed; those that the last absorb
-	// answered, and when.
-	landed, answered int
-	answeredAt       time.Time
+	// What a flight lingers by: appends of slots that are released and not absorbed;
+	// those that the last absorb answered, and when; those that the next flight will
+	// hold if as many come back.
+	landed, answered, expected int
+	answeredAt                 time.Time
 }
 
 // begin mints the next chain, in a session that it opens where there is none. It
@@ -220,10 +221,9 @@ func (s *Star) leave(ctx context.Context, e *epoch) {
 // beat keeps the session alive and watches the route, each third of the TTL.
 //
 // A route that no longer names the epoch means that the session ended, or that
-// another process took the name; the next mint tells which. A session that could
-// not be kept alive for its whole TTL counts as lost, whatever the store
-// thinks of it. Where sessions end only with their process neither
-// rests on time.
+// another process took the name; the next mint tells which. A session that could not
+// be kept alive for its whole TTL counts as lost, whatever the store thinks of it,
+// but where sessions end only with their process.
 func (s *Star) beat(ctx context.Context, e *epoch) {
 	ttl := min(e.session.TTL(), s.cat.Timing().SessionTTL)
 	every := ttl / 3

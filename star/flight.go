@@ -91,7 +91,7 @@ func (s *Star) join(p *pending) bool {
 	f.count++
 	f.cost += cost
 	f.weight += p.weight
-	return len(s.queue) > 1 || f.count == 1 || s.full(f) || s.epoch != nil && f.count == s.epoch.answered
+	return len(s.queue) > 1 || f.count == 1 || s.full(f) || s.epoch != nil && f.count == s.epoch.expected
 }
 
 func (s *Star) fits(f *flight, p *pending) bool {

@@ -124,8 +124,8 @@ func (r *benchResult) print(w io.Writer) {
 	})
 }
 
-// rate runs f in tasks side by side for d and returns how often a second it succeeded. Its first
-// error ends them all.
+// rate runs f in tasks side by side for d, once each at least, and returns how often a second it
+// succeeded. Its first error ends them all.
 func rate(ctx context.Context, tasks int, d time.Duration, f func(task, i int) error) (float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -135,7 +135,7 @@ func rate(ctx context.Context, tasks int, d time.Duration, f func(task, i int) e
 	began := time.Now()
 	for task := range tasks {
 		all.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
+			for i := 0; i == 0 || ctx.Err() == nil; i++ {
 				if errs[task] = f(task, i); errs[task] != nil {
 					cancel()
 					return

@@ -25,6 +25,7 @@ func renderTable(w io.Writer, rightFrom int, header table.Row, rows []table.Row)
 	}
 	style.Options.DrawBorder, style.Options.SeparateColumns = isTerminal(w), isTerminal(w)
 	style.Options.SeparateHeader = isTerminal(w)
+	style.Format.Header = text.FormatDefault
 	t.SetStyle(style)
 	fmt.Fprintln(w, t.Render())
 }
