@@ -18,8 +18,9 @@
 // One thing rests on time, the put horizon: see [catalog.Timing]. Where it is 0
 // (embedded store, local directory) a PUT has no deadline but cannot outlive its
 // process, and for that a job counts as running until its last bucket call has
-// returned, past its deadline and its lease: [Duty.Handle] returns no sooner, its key stays busy until
-// then, and a busy key admits no second job.
+// returned, past its deadline and its lease: [Duty.Handle] returns no sooner, its
+// subject stays busy until then, and a busy subject admits no second job. So does the
+// intent of an object whose publish is not over.
 //
 // # Under the simulator
 //
@@ -63,6 +64,10 @@ type Options struct {
 	RequestRate, RewriteRate float64
 	// FetchCacheBytes bounds the source objects that eras hold in memory, all together (128 MiB).
 	FetchCacheBytes int64
+	// GCMinDeadRatio (0.5) and GCMinDeadBytes (1 MiB) are how much of an object must be dead,
+	// of its size and in bytes, for its gc marker to be armed.
+	GCMinDeadRatio float64
+	GCMinDeadBytes int64
 	// ReapSpool is how many confirmed reaps wait for one batch delete (1000, which is also the most).
 	ReapSpool int
 	// PageSize is how many markers a walk reads ahead (128).
@@ -89,6 +94,8 @@ func (o *Options) setDefaults() {
 	o.SettleObjectMin = orDefault(o.SettleObjectMin, 1<<20)
 	o.SettleObjectMax = min(orDefault(o.SettleObjectMax, 64<<20), 64<<20)
 	o.FetchCacheBytes = orDefault(o.FetchCacheBytes, 128<<20)
+	o.GCMinDeadRatio = orDefault(o.GCMinDeadRatio, 0.5)
+	o.GCMinDeadBytes = orDefault(o.GCMinDeadBytes, 1<<20)
 	o.ReapSpool = min(orDefault(o.ReapSpool, objstore.MaxDeleteKeys), objstore.MaxDeleteKeys)
 	o.PageSize = orDefault(o.PageSize, 128)
 	if o.Codec == nil {
@@ -99,7 +106,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func orDefault[T int | int64 | time.Duration](v, d T) T {
+func orDefault[T int | int64 | float64 | time.Duration](v, d T) T {
 	if v <= 0 {
 		return d
 	}

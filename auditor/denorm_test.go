@@ -391,3 +391,41 @@ func TestPutFindsOutWhatBecameOfIt(t *testing.T) {
 		})
 	}
 }
+
+// Where a PUT has no NotAfter the orphan duty leaves the intent of a publish alone that
+// is still under way in this process, however long it takes.
+func TestOrphanLeavesAPublishUnderWay(t *testing.T) {
+	r := newRig(t, true)
+	a := r.auditor(func(o *Options) { o.Workers = 4 })
+	r.do(func(ctx context.Context) {
+		s, x := r.mint(ctx, "a", 8), r.stream(ctx, "x")
+		s.flight(ctx, part{id: x, n: 2, size: 10})
+		require.NoError(t, r.inc.Clock().Sleep(ctx, 2*time.Second))
+		// The first PUT is on its way for longer than the orphan grace, which exceeds the job's deadline.
+		puts := 0
+		r.w.OnStep(func(s *sim.StepInfo) {
+			switch {
+			case s.Op == sim.OpCommit && puts == 0 && strings.HasPrefix(s.Keys[0], "due/orphan/"):
+				r.w.SetFaults(sim.Faults{BucketLatency: sim.Latency{Base: 3 * r.cat.Timing().OrphanGrace}})
+			case s.Op == sim.OpBucketPut:
+				puts++
+				r.w.SetFaults(sim.Faults{})
+			}
+		})
+		for range 20 {
+			a.Wake()
+			a.pass(ctx)
+			require.NoError(t, r.inc.Clock().Sleep(ctx, time.Minute))
+			require.Empty(t, r.did(IntentCondemn))
+			if a.Busy() == 0 {
+				break
+			}
+		}
+		require.Positive(t, puts)
+		r.passes(ctx, a, 20, time.Minute)
+		_, objects := r.read(ctx, x, 0)
+		settledOnly(t, objects)
+		require.Equal(t, objects, r.objects("settled/"))
+		require.Empty(t, r.markers(catalog.Orphan))
+	})
+}

@@ -83,13 +83,17 @@ type Registration struct {
 	PassEnd func(ctx context.Context)
 }
 
-// key is what excludes a second job: of this process while it is busy, of others by its lease.
-func (r *Registration) key(d catalog.Due) string {
+// leaseKey names the lease that a job of the marker claims.
+func (r *Registration) leaseKey(d catalog.Due) string {
 	if r.Grouped {
-		return string(r.Queue) + "/" + d.Subject
+		return busyKey(d)
 	}
 	return d.Key
 }
+
+// busyKey is what excludes a second job in this process, as long as the first one's
+// task lives. It is of the subject, since a marker may move to another key meanwhile.
+func busyKey(d catalog.Due) string { return string(d.Queue) + "/" + d.Subject }
 
 // Job is one leased job.
 type Job struct {

@@ -36,6 +36,14 @@ func (e *era) publish(ctx context.Context, body []byte, runs []catalog.Run, span
 	if err != nil {
 		return err
 	}
+	// The intent is busy until this has returned: where a PUT has no NotAfter, since it
+	// can't outlive this process, the orphan duty of this process must not judge it meanwhile.
+	due, err := catalog.ParseDue(catalog.IntentKey(object))
+	if err != nil {
+		return err
+	}
+	e.a.pool.occupy(busyKey(due))
+	defer e.a.pool.vacate(busyKey(due))
 	// Paid first: the announcement starts the clock of NotAfter.
 	if err := e.a.bucket.payRewrite(ctx, len(body)); err != nil {
 		return err

@@ -20,7 +20,8 @@ import (
 //     intent could slip in between, and a live object look dead. A failed or short
 //     read is a failure, never "dead".
 //  2. A ref names it: stand down, on condition that this ref still exists in the same
-//     commit; so a kill that leaned on the marker is not left without it. The ref watches.
+//     commit; so a kill that leaned on the marker is not left without it. The ref watches. Where enough
+//     of the object is dead, the same commit arms its gc marker.
 //  3. An intent stands: its publish may not be over. Re-arm; intent and marker both watch.
 //  4. Neither: dead for good. Nothing swaps to an object but its publisher, under an intent, and
 //     an intent is never armed for swaps again once it went. Spool it. The marker stands and watches the object.
@@ -59,6 +60,9 @@ func (r *reap) Judge(m catalog.MarkerAt, now time.Time) Verdict {
 const (
 	// reapProbes bounds the probes of one job while refs come and go.
 	reapProbes = 3
+	// reapRefs bounds the refs of a live object that are read to tell how much of it is
+	// dead. One with more is left to the kill that brings it below.
+	reapRefs = 1024
 	// reapWaitMost is what the wait for a publish backs off to.
 	reapWaitMost = 10 * time.Minute
 )
@@ -76,13 +80,20 @@ func (r *reap) Handle(ctx context.Context, j *Job) (Outcome, error) {
 		if err != nil {
 			return Standing, err
 		}
-		refs, _, err := cat.Refs(ctx, at.Object, 1)
+		refs, more, err := cat.Refs(ctx, at.Object, 1)
+		if err == nil && more {
+			refs, more, err = cat.Refs(ctx, at.Object, reapRefs)
+		}
 		done()
 		switch {
 		case err != nil:
 			return Standing, err
 		case len(refs) > 0:
-			err := cat.StandDownReap(ctx, at, refs[0])
+			reclaim := uint64(0)
+			if !more {
+				reclaim = r.reclaimable(refs)
+			}
+			err := cat.StandDownReap(ctx, at, refs, reclaim)
 			if errors.Is(err, catalog.ErrMoved) && probe < reapProbes {
 				continue
 			}
@@ -100,6 +111,20 @@ func (r *reap) Handle(ctx context.Context, j *Job) (Outcome, error) {
 		}
 		return Spooled, nil
 	}
+}
+
+// reclaimable returns how many bytes of an object its refs leave dead, or 0 where that
+// is not worth a rewrite.
+func (r *reap) reclaimable(refs []catalog.RefAt) uint64 {
+	size, live := refs[0].Ref.ObjectSize, uint64(0)
+	for _, ref := range refs {
+		live += ref.Ref.Bytes
+	}
+	dead := size - min(live, size)
+	if dead < uint64(r.a.opts.GCMinDeadBytes) || float64(dead) < r.a.opts.GCMinDeadRatio*float64(size) {
+		return 0
+	}
+	return dead
 }
 
 // add spools a confirmed reap and tells whether the spool is full.

@@ -2,6 +2,7 @@ package auditor
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -308,4 +309,27 @@ func TestNewRefuses(t *testing.T) {
 	o.Embedded = false
 	_, err = New(r.cat, r.inc.Bucket(), r.inc.Clock(), o)
 	require.ErrorIs(t, err, catalog.ErrUnsafeTiming)
+}
+
+// A bundle that its slot's absorb may yet name is left alone.
+func TestOrphanWaitsForTheSlotOfABundle(t *testing.T) {
+	r := newRig(t, true)
+	a := r.auditor(nil)
+	r.do(func(ctx context.Context) {
+		s, x := r.mint(ctx, "a", 4), r.stream(ctx, "x")
+		bundle := "bundle/a/0000000000000001/0000000000000000-f"
+		// Format, birth, condemned, nonce, chain, slot 0.
+		v := binary.AppendVarint([]byte{1}, r.inc.Clock().Now().UnixMilli())
+		v = append(v, 0, 7, 1, 'a', 1, 0)
+		_, err := r.cat.Store().Commit(ctx, metastore.Batch{Ops: []metastore.Op{metastore.Put(catalog.IntentKey(bundle), v)}})
+		require.NoError(t, err)
+		require.NoError(t, r.inc.Bucket().Put(ctx, bundle, []byte("x"), objstore.PutOptions{IfAbsent: true}))
+		require.NoError(t, r.inc.Clock().Sleep(ctx, 2*r.cat.Timing().OrphanGrace))
+		r.passes(ctx, a, 2, time.Minute)
+		require.True(t, r.w.BucketView().Has(bundle))
+		s.flight(ctx, part{id: x, n: 1, size: 10}) // the slot was absorbed without it
+		r.passes(ctx, a, 3, 5*time.Minute)
+		require.False(t, r.w.BucketView().Has(bundle))
+		require.Empty(t, r.markers(catalog.Orphan))
+	})
 }

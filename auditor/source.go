@@ -190,7 +190,7 @@ func (s *source) next(ctx context.Context) func(ctx context.Context) {
 
 // claim makes a job of the marker; nil where it rests, runs already or is leased elsewhere.
 func (s *source) claim(ctx context.Context, m catalog.MarkerAt, now time.Time) (*Job, error) {
-	key := s.reg.key(m.Due)
+	key := busyKey(m.Due)
 	if s.taken[key] || s.a.backoff.rests(m.Due.PrimaryKey(), now) || !s.a.pool.occupy(key) {
 		return nil, nil
 	}
@@ -201,11 +201,12 @@ func (s *source) claim(ctx context.Context, m catalog.MarkerAt, now time.Time) (
 		}
 		s.taken[key] = true
 	}
-	l, err := s.a.leases.claim(ctx, key)
+	job := s.reg.leaseKey(m.Due)
+	l, err := s.a.leases.claim(ctx, job)
 	if err != nil {
 		s.a.pool.vacate(key)
 		if errors.Is(err, catalog.ErrLeaseHeld) {
-			s.a.leases.skipped(s.reg, m, key, err)
+			s.a.leases.skipped(s.reg, m, job, err)
 			return nil, nil
 		}
 		return nil, err

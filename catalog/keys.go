@@ -209,6 +209,9 @@ func ParseRefKey(key string) (object string, id StreamID, last uint64, err error
 	return unfold(parts[1]), StreamID(sid), last, err
 }
 
+// GCKey leads from an object to its one standing gc marker.
+func GCKey(object string) string { return "gc/" + fold(object) }
+
 // PendingPrefix begins a stream's index of pending work.
 func PendingPrefix(id StreamID) string { return "pending/" + hex16(uint64(id)) + "/" }
 

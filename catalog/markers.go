@@ -157,6 +157,41 @@ func DecodeReapMarker(b []byte) ReapMarker {
 	return v
 }
 
+// GCMarker is the value of a gc marker.
+type GCMarker struct{ Attribution }
+
+func (v GCMarker) encode() []byte {
+	e := newEncoder(32)
+	v.Attribution.encode(e)
+	return e.b
+}
+
+// DecodeGCMarker reads a GCMarker; unreadable means shared by unknown streams.
+func DecodeGCMarker(b []byte) GCMarker {
+	d := newDecoder(b)
+	v := GCMarker{decodeAttribution(d)}
+	if d.done("") != nil {
+		return GCMarker{Attribution{Shared: true}}
+	}
+	return v
+}
+
+// GCRecord is the value of gc/{object}.
+type GCRecord struct{ Marker string } // the key of the object's gc marker
+
+func (v GCRecord) encode() []byte {
+	e := newEncoder(4 + len(v.Marker))
+	e.string(v.Marker)
+	return e.b
+}
+
+// DecodeGCRecord reads a GCRecord.
+func DecodeGCRecord(b []byte) (GCRecord, error) {
+	d := newDecoder(b)
+	v := GCRecord{d.string()}
+	return v, d.done("gc record")
+}
+
 // Intent is the value of an orphan intent.
 type Intent struct {
 	Birth     int64

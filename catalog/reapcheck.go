@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nova-store/nova/metastore"
@@ -104,16 +105,63 @@ func (r ReapAt) remove(b *batch) {
 	}
 }
 
-// StandDownReap resolves a reap-check whose object is alive.
+// StandDownReap resolves a reap-check whose object is alive, and, where reclaim bytes of it are
+// dead, arms its gc marker in the same commit; 0: nothing is worth reclaiming.
 //
 // Conditions: the marker is at the version judged *and the ref that was seen still
 // exists*. Without the second, a kill that leaned on the marker could land in
-// between, and the object would be unwatched. ErrMoved: probe again.
-func (c *Catalog) StandDownReap(ctx context.Context, r ReapAt, seen RefAt) error {
+// between, and the object would be unwatched. To arm: gc/{object}, which holds the object to one gc marker, is
+// as read. A smaller reclaim than the standing marker's changes nothing, a larger one
+// replaces it. ErrMoved: probe again.
+func (c *Catalog) StandDownReap(ctx context.Context, r ReapAt, refs []RefAt, reclaim uint64) error {
 	var b batch
 	r.remove(&b)
-	b.when(metastore.Exists(seen.Key))
+	b.when(metastore.Exists(refs[0].Key))
+	if reclaim > 0 {
+		if err := c.armGC(ctx, &b, r.Object, refs, reclaim); err != nil {
+			return err
+		}
+	}
 	return c.resolveBatch(ctx, "standing down the reap-check of "+r.Object, r.Key, b)
+}
+
+// armGC adds to b the gc marker of an object; its order is what is left of 2⁶⁴−1 without the
+// bytes to reclaim, so that the largest comes first.
+func (c *Catalog) armGC(ctx context.Context, b *batch, object string, refs []RefAt, reclaim uint64) error {
+	key := DueKey(GC, math.MaxUint64-reclaim, fold(object))
+	recs, err := c.store.Get(ctx, GCKey(object))
+	if err != nil {
+		return fmt.Errorf("gc record of %s: %w", object, err)
+	}
+	if recs[0].Exists() {
+		old, err := DecodeGCRecord(recs[0].Value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", recs[0].Key, err)
+		}
+		if old.Marker <= key {
+			return nil // it promises as much already, or more
+		}
+		marker, err := c.store.Get(ctx, old.Marker)
+		if err != nil {
+			return fmt.Errorf("gc marker of %s: %w", object, err)
+		}
+		b.del(old.Marker)
+		for _, id := range DecodeGCMarker(marker[0].Value).Streams {
+			b.del(pendingKey(id, old.Marker))
+		}
+		c.branch("gc.replaced")
+	}
+	b.when(metastore.At(GCKey(object), recs[0].Version))
+	var m GCMarker
+	for _, ref := range refs {
+		m.add(ref.Stream)
+	}
+	b.put(GCKey(object), GCRecord{key}.encode())
+	b.put(key, m.encode())
+	for _, id := range m.Streams {
+		b.put(pendingKey(id, key), newEncoder(0).b)
+	}
+	return nil
 }
 
 // RearmReap moves a reap-check, while an intent of its object stands.

@@ -45,7 +45,7 @@ func draw(seed uint64) plan {
 	p.drawStreams(r)
 	p.drawFaults(r)
 	p.drawChaos(r)
-	if p.config.Embedded && r.Chance(0.15) {
+	if p.config.Embedded && r.Chance(0.2) {
 		p.contend(r)
 	}
 	return p
@@ -60,15 +60,17 @@ func (p *plan) contend(r *sim.Rand) {
 	for i := range 9 + r.N(5) {
 		p.streams = append(p.streams, fmt.Sprintf("s%02d", i))
 	}
-	p.writers = p.writers[:1]
-	p.writers[0] = writerPlan{kind: writePlain, streams: p.streams, appends: 40 + r.N(80), records: 2, size: 20, burst: 3, producersPerSeat: 1, pause: 100 * time.Millisecond}
-	p.trims, p.trimGap, p.trimAll = 10+r.N(20), ms(r, 300*time.Millisecond, 2*time.Second), true
+	p.writers = p.writers[:0]
+	for range 4 {
+		p.writers = append(p.writers, writerPlan{kind: writePlain, streams: p.streams, appends: 60 + r.N(60), records: 2, size: 20, burst: 4, pause: 100 * time.Millisecond})
+	}
+	p.trims, p.trimGap, p.trimAll = 20+r.N(20), ms(r, 200*time.Millisecond, 600*time.Millisecond), true
 	p.config.Faults.StoreLatency = sim.Latency{Base: time.Millisecond, Jitter: ms(r, 5*time.Millisecond, 40*time.Millisecond), Tail: r.N(3)}
 	for i := range p.nodes {
 		n := &p.nodes[i]
 		n.Timing.SettleAgeCap = ms(r, 0, 300*time.Millisecond)
-		n.Timing.ReapGrace = ms(r, 5*time.Millisecond, 120*time.Millisecond)
-		n.IdleInterval, n.Workers, n.SettleObjectMin = ms(r, 10*time.Millisecond, 60*time.Millisecond), 4, 1<<20
+		n.Timing.ReapGrace = ms(r, 5*time.Millisecond, 100*time.Millisecond)
+		n.IdleInterval, n.Workers, n.SettleObjectMin = ms(r, 5*time.Millisecond, 40*time.Millisecond), 4, 1<<20
 	}
 }
 
@@ -88,7 +90,9 @@ func drawTiming(r *sim.Rand, embedded bool) catalog.Timing {
 	t.SessionTTL = ms(r, time.Second, 10*time.Second)
 	t.MaxClockSkew = ms(r, 0, 2*time.Second)
 	// From a millisecond above the least up to seconds, each size as often as another.
-	over := func(d time.Duration) time.Duration { return d + ms(r, 1, time.Duration(2<<r.N(12))*time.Millisecond) + time.Millisecond }
+	over := func(d time.Duration) time.Duration {
+		return d + ms(r, 1, time.Duration(2<<r.N(12))*time.Millisecond) + time.Millisecond
+	}
 	if embedded {
 		t.ReapGrace, t.TrimGrace, t.RetireGrace = over(0), over(0), over(0)
 		t.OrphanGrace = over(t.JobDeadline)
@@ -113,7 +117,7 @@ func (p *plan) drawNodes(r *sim.Rand, t catalog.Timing) {
 			Window: 1 + r.N(6), FlightBytes: 200 << r.N(10), SlotDeadline: ms(r, time.Second, 10*time.Second),
 			Workers: 1 + r.N(4), IdleInterval: ms(r, 200*time.Millisecond, 5*time.Second),
 			MarkersPerEra: 1 + r.N(16), MemberParallel: 1 + r.N(4), SettleObjectMin: int64(100 << r.N(10)),
-			PageSize: 1 + r.N(64), NoLeases: noLeases, Compress: r.Chance(0.1),
+			PageSize: 1 + r.N(64), GCMinDeadBytes: int64(1 + r.N(2000)), NoLeases: noLeases, Compress: r.Chance(0.1),
 		}
 		if i > 0 && r.Chance(0.4) {
 			c.Serve, c.Audit = r.Chance(0.5), true

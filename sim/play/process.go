@@ -32,6 +32,7 @@ type NodeConfig struct {
 	MemberParallel  int
 	SettleObjectMin int64
 	PageSize        int
+	GCMinDeadBytes  int64
 	NoLeases        bool
 	Compress        bool
 }
@@ -103,7 +104,7 @@ func (g *game) main(ctx context.Context, inc *sim.Incarnation, cfg NodeConfig, p
 		var err error
 		a, err = auditor.New(p.Cat, inc.Bucket(), clk, auditor.Options{
 			Member: cfg.Name, Workers: cfg.Workers, IdleInterval: cfg.IdleInterval, MarkersPerEra: cfg.MarkersPerEra,
-			MemberParallel: cfg.MemberParallel, SettleObjectMin: cfg.SettleObjectMin, PageSize: cfg.PageSize,
+			MemberParallel: cfg.MemberParallel, SettleObjectMin: cfg.SettleObjectMin, PageSize: cfg.PageSize, GCMinDeadBytes: cfg.GCMinDeadBytes,
 			NoLeases: cfg.NoLeases, Codec: codec, Embedded: cfg.Embedded, Events: auditorMarks{g.w},
 		})
 		if err != nil {

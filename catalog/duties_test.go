@@ -1,0 +1,241 @@
+package catalog_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nova-store/nova/catalog"
+)
+
+// The duties in miniature: each as few calls of transitions as it takes.
+
+// complete resolves the lowest n batches of a chain of whose slots no span is left.
+func (w *world) complete(c catalog.ChainID, n int) error {
+	batches, err := w.cat.OwedBatches(w.ctx, c, 0, n)
+	if err != nil {
+		return err
+	}
+	var done []catalog.BatchAt
+	for _, b := range batches {
+		held := false
+		for _, it := range b.Batch.Inventory {
+			spans, more, err := w.cat.Spans(w.ctx, it.Stream, it.First, int(it.Count)+1)
+			if err != nil {
+				return err
+			}
+			for _, s := range spans {
+				held = held || s.Span.Object == catalog.SlotKey(c, it.Slot)
+			}
+			if more && len(spans) <= int(it.Count) {
+				held = true // a short page proves nothing
+			}
+		}
+		if !held {
+			done = append(done, b)
+		}
+	}
+	if len(done) == 0 {
+		return nil
+	}
+	return w.cat.CompleteBatches(w.ctx, c, done)
+}
+
+// trimCheck runs the duty on one marker.
+func (w *world) trimCheck(m catalog.MarkerAt) error {
+	c := must(catalog.ParseChainSubject(m.Due.Subject))
+	upTo := must(catalog.DecodeTrimCheckMarker(m.Value)).UpTo
+	f, err := w.cat.Frontier(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	if k := w.store.read(); f > k.frontier(c) && k.chains[c].Window > 0 { // a retired chain has no record
+		w.fail("the frontier of %v was given as %d and is %d", c, f, k.frontier(c))
+	}
+	at, err := w.cat.AdvanceTrim(w.ctx, c, f, 0)
+	if errors.Is(err, catalog.ErrMoved) {
+		return w.cat.ResolveMarker(w.ctx, m)
+	} else if err != nil {
+		return err
+	}
+	end := min(f, upTo)
+	for slot := at.Trim.Trimmed; slot < end; slot++ {
+		w.delete(catalog.SlotKey(c, slot))
+	}
+	if at, err = w.cat.AdvanceTrim(w.ctx, c, 0, end); err != nil {
+		return err
+	}
+	if at.Trim.Trimmed >= upTo {
+		return w.cat.ResolveMarker(w.ctx, m)
+	}
+	return w.cat.RearmTrimCheck(w.ctx, m, upTo, time.Minute)
+}
+
+// settle runs the duty on one chain's settle marker.
+func (w *world) settle(m catalog.MarkerAt) error {
+	c := must(catalog.ParseChainSubject(m.Due.Subject))
+	dead, err := w.cat.ReadDead(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	at, err := w.cat.ReadChain(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	if !dead.Dead || at.Version == 0 {
+		return w.cat.RearmSettle(w.ctx, m, c, time.Minute)
+	}
+	if at.Chain.State != catalog.ChainSealed {
+		if at, err = w.sealUp(at, dead); err != nil {
+			return err
+		}
+		return w.cat.RearmSettle(w.ctx, m, c, 5*time.Second)
+	}
+	trim, err := w.cat.ReadTrim(w.ctx, c)
+	if err != nil {
+		return err
+	}
+	ripe := w.clk.Now().Sub(time.UnixMilli(at.Chain.SealedAt)) > w.cat.Timing().RetireGrace
+	if trim.Version == 0 || trim.Trim.Trimmed < at.Chain.Seal || !ripe {
+		return w.cat.RearmSettle(w.ctx, m, c, 10*time.Second)
+	}
+	for slot := trim.Trim.Trimmed; slot < at.Chain.WindowEnd; slot++ {
+		w.delete(catalog.SlotKey(c, slot))
+	}
+	return w.cat.Retire(w.ctx, m, at, trim)
+}
+
+// sealUp fences a dead chain, seals it and absorbs what lies below the seal.
+func (w *world) sealUp(at catalog.ChainAt, dead catalog.Dead) (catalog.ChainAt, error) {
+	c := at.ID
+	f, err := w.cat.TakeFence(w.ctx, at, dead)
+	if err != nil {
+		return at, err
+	}
+	seal := func(slot uint64) bool { // tells whether a seal lies there now
+		key := catalog.SlotKey(c, slot)
+		if o := w.get(key); o != nil {
+			return o.seal
+		}
+		if w.clk.Now().After(f.NotAfter) {
+			return false
+		}
+		w.put(key, &object{seal: true, values: map[catalog.StreamID][]uint64{}})
+		return true
+	}
+	at = f.Chain
+	var slots []catalog.SlotIn
+	end := at.Chain.Checkpoint
+	for ; !seal(end); end++ {
+		o := w.get(catalog.SlotKey(c, end))
+		if o == nil {
+			return at, errors.New("the run is past its deadline")
+		}
+		slots = append(slots, catalog.SlotIn{Slot: end, Size: o.size(), Footer: &o.footer})
+	}
+	for slot := end + 1; slot < end+at.Chain.Window; slot++ {
+		if !seal(slot) && w.objects[catalog.SlotKey(c, slot)] == nil {
+			return at, errors.New("the run is past its deadline")
+		}
+	}
+	for len(slots) > 0 {
+		out, err := w.cat.Absorb(w.ctx, catalog.AbsorbRequest{Chain: c, Slots: slots, Fence: &f})
+		if err != nil {
+			return at, err
+		}
+		w.checkVerdicts(slots, out)
+		at, slots = out.Chain, slots[out.Slots:]
+	}
+	return w.cat.SealChain(w.ctx, at, end, end+at.Chain.Window)
+}
+
+// orphan runs the duty on one intent.
+func (w *world) orphan(objectKey string) error {
+	in, ok, err := w.cat.ReadIntent(w.ctx, objectKey)
+	if err != nil || !ok || !in.Readable || w.clk.Now().Sub(time.UnixMilli(in.Birth)) <= w.cat.Timing().OrphanGrace {
+		return err
+	}
+	refs, _, err := w.cat.Refs(w.ctx, objectKey, 1)
+	if err != nil {
+		return err
+	}
+	if len(refs) > 0 {
+		return w.cat.ResolveIntent(w.ctx, objectKey, in.Version, false)
+	}
+	v, err := w.cat.Condemn(w.ctx, in)
+	if err != nil {
+		return err
+	}
+	if refs, _, err = w.cat.Refs(w.ctx, objectKey, 1); err != nil || len(refs) > 0 {
+		return err
+	}
+	w.delete(objectKey)
+	return w.cat.ResolveCondemned(w.ctx, objectKey, v)
+}
+
+// reap runs the duty on one reap-check.
+func (w *world) reap(m catalog.MarkerAt) error {
+	r := catalog.ReapAt{Key: m.Due.Key, Object: m.Due.Object(), Marker: catalog.DecodeReapMarker(m.Value), Version: m.Version}
+	_, ok, err := w.cat.ReadIntent(w.ctx, r.Object)
+	if err != nil {
+		return err
+	}
+	refs, _, err := w.cat.Refs(w.ctx, r.Object, 1)
+	switch {
+	case err != nil:
+		return err
+	case len(refs) > 0:
+		return w.cat.StandDownReap(w.ctx, r, refs[:1], 0)
+	case ok:
+		return w.cat.RearmReap(w.ctx, r, 2*w.cat.Timing().ReapGrace)
+	}
+	w.delete(r.Object)
+	return w.cat.ResolveReaps(w.ctx, []catalog.ReapAt{r})[0]
+}
+
+// ripe tells whether a time-ordered marker's time has come.
+func (w *world) ripe(m catalog.MarkerAt) bool { return m.Due.PastDue(w.clk.Now()) >= 0 }
+
+// kill moves a stream's watermark up to an offset and kills what lies below it.
+func (w *world) kill(id catalog.StreamID, upTo uint64) error {
+	w.killed[id] = max(w.killed[id], upTo)
+	spans, _, err := w.cat.Spans(w.ctx, id, 0, 16)
+	if err != nil {
+		return err
+	}
+	below := func(s catalog.SpanAt) bool { return s.Span.Last() < w.killed[id] }
+	var doomed []catalog.SpanAt
+	for _, s := range spans {
+		if below(s) {
+			doomed = append(doomed, s)
+		}
+	}
+	_, err = w.cat.Kill(w.ctx, doomed, below)
+	return err
+}
+
+// leftovers lists what would be left behind once nothing is owed any more.
+func (w *world) leftovers() []string {
+	var out []string
+	for _, prefix := range []string{"chain/", "trim/", "schedule/", "pending/", "auditor/", "cluster/routes/"} {
+		for _, key := range w.store.keys(prefix) {
+			if strings.Count(key, "/") > 1 {
+				out = append(out, key)
+			}
+		}
+	}
+	for _, key := range w.store.keys("due/") {
+		if !strings.HasPrefix(key, "due/retention/") {
+			out = append(out, key)
+		}
+	}
+	refs := w.store.read().refs
+	for key := range w.objects {
+		if len(refs[key]) == 0 {
+			out = append(out, key)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
