@@ -7,7 +7,7 @@
 // a coroutine, one of which runs at a time, and time is virtual, so that a run is
 // a pure function of its seed. For that to hold, the packages above may not start
 // goroutines, use channels or select, or read the wall clock themselves; a test
-// in this package walks their syntax and refuses it.
+// at the module's root walks their syntax and refuses it.
 //
 // What waits is built once, on [Parker], and is therefore the same code in both
 // worlds: [Event], [Signal], [Semaphore], [Mutex], [Group] and [Limiter].

@@ -38,7 +38,8 @@ var (
 	ErrConflict = errors.New("metastore: condition failed")
 	// ErrUnknown: the commit happened, or not, or may still happen later.
 	ErrUnknown = errors.New("metastore: outcome unknown")
-	// ErrUnavailable: a read could not be answered; try again.
+	// ErrUnavailable: a read could not be answered, or a commit was refused for now
+	// and nothing happened (a disk that is almost full): try again.
 	ErrUnavailable = errors.New("metastore: unavailable")
 	// ErrSessionGone: the session ended or was never kept alive; nothing happened.
 	ErrSessionGone = errors.New("metastore: session gone")
@@ -183,7 +184,7 @@ type Store interface {
 	Peek(ctx context.Context, rs []Range) ([]Record, error)
 
 	// Commit applies the batch if all its conditions hold and returns its
-	// revision; an empty list of operations only checks the conditions.
+	// revision; an empty list of operations only checks the conditions and returns 0.
 	Commit(ctx context.Context, b Batch) (Version, error)
 
 	// OpenSession starts a session that ends when it is not kept alive for ttl.

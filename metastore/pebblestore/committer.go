@@ -154,7 +154,9 @@ func (c *committer) commit(r *request) (keysChanged bool, err error) {
 		op := &r.batch.Ops[i]
 		switch {
 		case op.Delete:
-			need = max(need, spaceForDeletes)
+			if _, found := c.keys.Get(op.Key); !found {
+				need = max(need, spaceForDeletes)
+			}
 		case op.Session == 0:
 			need = spaceForPuts
 		default:

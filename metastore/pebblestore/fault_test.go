@@ -87,7 +87,7 @@ type gate struct {
 }
 
 func newGate() *gate {
-	return &gate{arrived: make(chan struct{}), open: make(chan struct{})}
+	return &gate{arrived: make(chan struct{}, 16), open: make(chan struct{})}
 }
 
 func (g *gate) String() string { return "gate" }
@@ -105,7 +105,11 @@ func openGated(t *testing.T) (*Store, *vfs.MemFS, *gate) {
 	fs, g := vfs.NewCrashableMem(), newGate()
 	s, err := Open("store", Options{FS: errorfs.Wrap(fs, g)})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	t.Cleanup(func() {
+		g.shut.Store(false)
+		close(g.open) // a failed test leaves a sync waiting
+		require.NoError(t, s.Close())
+	})
 	return s, fs, g
 }
 
@@ -114,14 +118,18 @@ func TestUnsyncedIsNotShown(t *testing.T) {
 	s, fs, g := openGated(t)
 	sess, err := s.OpenSession(t.Context(), time.Minute)
 	require.NoError(t, err)
-	v := put(t, s, "k", "1")
+	v, err := s.Commit(t.Context(), metastore.Batch{Ops: []metastore.Op{
+		metastore.Put("k", []byte("1")), metastore.PutUnder(sess.ID(), "s", []byte("1")),
+	}})
+	require.NoError(t, err)
 	g.shut.Store(true)
 
 	var wg sync.WaitGroup
 	var first, second error
 	wg.Go(func() {
 		_, first = s.Commit(t.Context(), metastore.Batch{Ops: []metastore.Op{
-			metastore.Put("k", []byte("2")), metastore.Put("a", nil), metastore.PutUnder(sess.ID(), "s", nil),
+			metastore.Put("k", []byte("2")), metastore.Put("a", nil),
+			metastore.PutUnder(sess.ID(), "s", []byte("2")), metastore.PutUnder(sess.ID(), "b", nil),
 		}})
 	})
 	<-g.arrived
@@ -135,7 +143,9 @@ func TestUnsyncedIsNotShown(t *testing.T) {
 	require.Equal(t, metastore.Record{Key: "k", Value: []byte("1"), Version: v}, get(t, s, "k"))
 	page, err := s.Scan(t.Context(), metastore.Range{}, 10)
 	require.NoError(t, err)
-	require.Len(t, page.Records, 1)
+	require.Equal(t, []metastore.Record{
+		{Key: "k", Value: []byte("1"), Version: v}, {Key: "s", Value: []byte("1"), Version: v},
+	}, page.Records)
 	peeked, err := s.Peek(t.Context(), []metastore.Range{{}})
 	require.NoError(t, err)
 	require.Equal(t, "k", peeked[0].Key)
@@ -153,7 +163,69 @@ func TestUnsyncedIsNotShown(t *testing.T) {
 	require.NoError(t, first)
 	require.ErrorIs(t, second, metastore.ErrConflict)
 	require.Equal(t, "2", string(get(t, s, "k").Value))
-	require.True(t, get(t, s, "s").Exists())
+	require.Equal(t, "2", string(get(t, s, "s").Value))
+}
+
+// TestGroupMembersSeeEachOther: commits that share a sync are judged one after the other.
+func TestGroupMembersSeeEachOther(t *testing.T) {
+	s, _, g := openGated(t)
+	sess, err := s.OpenSession(t.Context(), time.Minute)
+	require.NoError(t, err)
+	v := put(t, s, "k", "0")
+	one := func(cond metastore.Cond, op metastore.Op) metastore.Batch {
+		return metastore.Batch{Conds: []metastore.Cond{cond}, Ops: []metastore.Op{op}}
+	}
+	batches := []metastore.Batch{
+		{Ops: []metastore.Op{metastore.Put("first", nil)}}, // keeps the committer busy
+		one(metastore.At("k", v), metastore.Put("k", []byte("1"))),
+		one(metastore.At("k", v), metastore.Put("k", []byte("conflict"))),
+		one(metastore.Exists("k"), metastore.Delete("k")),
+		one(metastore.Exists("k"), metastore.Put("k", []byte("conflict"))),
+		one(metastore.Absent("k"), metastore.Put("k", []byte("2"))),
+		one(metastore.Exists("k"), metastore.PutUnder(sess.ID(), "k", []byte("3"))),
+		one(metastore.Absent("k"), metastore.Put("k", []byte("conflict"))),
+		one(metastore.Exists("k"), metastore.Put("k", []byte("4"))),
+		one(metastore.At("k", v), metastore.Delete("k")),
+	}
+	g.shut.Store(true)
+	errs := make([]error, len(batches))
+	versions := make([]metastore.Version, len(batches))
+	var wg sync.WaitGroup
+	for i := range batches {
+		wg.Go(func() { versions[i], errs[i] = s.Commit(t.Context(), batches[i]) })
+		if i == 0 {
+			<-g.arrived
+			continue
+		}
+		awaitQueue(s, i)
+	}
+	g.open <- struct{}{}
+	<-g.arrived // the one sync of all others
+	g.shut.Store(false)
+	g.open <- struct{}{}
+	wg.Wait()
+	var last metastore.Version
+	for i, err := range errs {
+		if i == 2 || i == 4 || i == 7 || i == 9 {
+			require.ErrorIs(t, err, metastore.ErrConflict, "commit %d", i)
+			continue
+		}
+		require.NoError(t, err, "commit %d", i)
+		require.Greater(t, versions[i], last)
+		last = versions[i]
+	}
+	require.Equal(t, metastore.Record{Key: "k", Value: []byte("4"), Version: last}, get(t, s, "k"))
+	require.NoError(t, sess.Close(t.Context()))
+	require.True(t, get(t, s, "k").Exists())
+}
+
+// awaitQueue waits until n requests wait for the committer.
+func awaitQueue(s *Store, n int) {
+	for waiting := -1; waiting < n; runtime.Gosched() {
+		s.queue.mu.Lock()
+		waiting = len(s.queue.waiting)
+		s.queue.mu.Unlock()
+	}
 }
 
 // TestContextEnds: before the committer takes it a commit is withdrawn, afterwards
@@ -174,11 +246,7 @@ func TestContextEnds(t *testing.T) {
 	<-g.arrived
 	wg.Go(func() { queued = commit("queued") })
 	wg.Go(func() { _, opening = s.OpenSession(ctx, time.Minute) })
-	for waiting := 0; waiting < 2; runtime.Gosched() {
-		s.queue.mu.Lock()
-		waiting = len(s.queue.waiting)
-		s.queue.mu.Unlock()
-	}
+	awaitQueue(s, 2)
 	cancel()
 	wg.Wait()
 	require.ErrorIs(t, syncing, metastore.ErrUnknown)

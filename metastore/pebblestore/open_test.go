@@ -145,7 +145,7 @@ func TestOtherFormatIsRefused(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, prepare(db))
 		require.NoError(t, db.Close())
-		for range 2 { // the refusal leaves nothing locked, and nothing changed
+		for range 2 { // a refusal leaves nothing locked
 			_, err = Open("store", Options{FS: fs})
 			var wrong *FormatError
 			require.ErrorAs(t, err, &wrong, name)
@@ -185,6 +185,10 @@ func TestCrashWhileOpening(t *testing.T) {
 	}))})
 	require.NoError(t, err)
 	put(t, opened, "k", "1")
+	answered, err := Open("a/store", Options{FS: base.CrashClone(vfs.CrashCloneCfg{})})
+	require.NoError(t, err)
+	require.True(t, get(t, answered, "k").Exists())
+	require.NoError(t, answered.Close())
 	require.NoError(t, opened.Close())
 	require.Greater(t, len(clones), 10)
 	for i, clone := range clones {

@@ -58,16 +58,12 @@ type queue struct {
 
 func (q *queue) push(r *request) error {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.closed != nil {
-		defer q.mu.Unlock()
 		return q.closed
 	}
 	q.waiting = append(q.waiting, r)
-	first := len(q.waiting) == 1
-	q.mu.Unlock()
-	if first {
-		q.signal()
-	}
+	q.signal()
 	return nil
 }
 
@@ -88,10 +84,10 @@ func (q *queue) signal() {
 // close refuses all later requests with err, and ends the committer.
 func (q *queue) close(err error) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.closed == nil {
 		q.closed = err
 	}
-	q.mu.Unlock()
 	q.signal()
 }
 
@@ -110,9 +106,6 @@ func (q *queue) take() ([]*request, error) {
 	}
 	taken := q.waiting[:n:n]
 	q.waiting = q.waiting[n:]
-	if len(q.waiting) > 0 {
-		q.signal()
-	}
 	return taken, q.closed
 }
 

@@ -56,6 +56,7 @@ func TestFullDiskRefusesCommits(t *testing.T) {
 		require.Equal(t, c.puts, get(t, s, "k").Exists())
 		check(c.deletes, commit(metastore.Delete("k")))
 		check(true, commit(metastore.PutUnder(sess.ID(), "s", nil)))
+		check(true, commit(metastore.Delete("s")))
 		require.NoError(t, s.Close())
 	}
 }

@@ -86,8 +86,9 @@ type Options struct {
 	MinFreeBytes int64
 
 	// Fatal is called once, from any goroutine, when the log can no longer be trusted. It
-	// should not return; where it does, the store answers nothing but errors from then
-	// on. nil logs the error and ends the process with status 1.
+	// must not call the store. It should not return; where it does, the store answers
+	// nothing but errors from then on. nil logs the error and ends the process
+	// with status 1.
 	Fatal func(error)
 }
 

@@ -21,9 +21,7 @@ type crashable struct {
 
 func openMem(t testing.TB, fs *vfs.MemFS, opts Options) *crashable {
 	opts.FS = fs
-	if opts.CacheBytes == 0 {
-		opts.CacheBytes = 1 << 20
-	}
+	opts.CacheBytes = 1 << 20
 	s, err := Open("store", opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
