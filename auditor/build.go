@@ -24,6 +24,9 @@ func isCorrupt(err error) bool { return errors.Is(err, format.ErrCorrupt) }
 func (e *era) settle(ctx context.Context, u unit) (res unitResult) {
 	b := &builder{e: e, w: e.newWriter(), d: format.NewDecoder()}
 	for _, p := range u {
+		b.left += p.bytes
+	}
+	for _, p := range u {
 		for _, s := range p.spans {
 			err := b.add(ctx, p.stream, s)
 			switch {
@@ -64,6 +67,7 @@ type builder struct {
 	d    *format.Decoder
 	runs []catalog.Run // of the object under way; each is a section of it
 	n    int           // spans
+	left int64         // bytes of the spans not added yet
 }
 
 // What a record, a block and a section take beside the records' bytes, at most.
@@ -95,6 +99,10 @@ func (b *builder) add(ctx context.Context, id catalog.StreamID, s catalog.SpanAt
 			return err
 		}
 	}
+	if b.n == 0 {
+		b.w.Grow(int(min(b.left+b.left/32+sectionFraming, b.e.a.opts.SettleObjectMax)))
+	}
+	b.left -= span.Length
 	if last := len(b.runs) - 1; last < 0 || b.runs[last].Stream != id || b.end(last) != span.First {
 		b.w.Begin(uint64(id), span.First)
 		b.runs = append(b.runs, catalog.Run{Stream: id})

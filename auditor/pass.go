@@ -37,8 +37,8 @@ func (a *Auditor) pass(ctx context.Context) {
 // something to offer, in order of priority.
 func (a *Auditor) open(ctx context.Context) []offer {
 	now, front := a.clk.Now(), a.takeFronting()
-	var srcs []*source
-	var ranges []metastore.Range
+	srcs := make([]*source, 0, len(a.sources))
+	ranges := make([]metastore.Range, 0, len(a.sources))
 	for _, s := range a.sources {
 		if s.reg.AllShards || a.ring.owns(s.shard) {
 			srcs = append(srcs, s)

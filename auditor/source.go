@@ -37,7 +37,7 @@ type source struct {
 	fronts time.Time // when a walk last started at the very front
 
 	// Of the walk under way. Only open is shared with the jobs.
-	bound  string // pos may not pass it; empty: no bound
+	bound  uint64 // the ready time that pos may not pass, in a queue ordered by time
 	low    string // lowest key left standing
 	last   string // highest key seen
 	at     string // where the next page begins
@@ -76,14 +76,13 @@ func (s *source) begin(start time.Time, front bool) metastore.Range {
 		front = true
 	}
 	if front || from == "" {
-		s.low, s.last, s.bound, s.taken = "", "", "", nil
+		s.low, s.last, s.taken = "", "", nil
 		s.mu.Lock()
 		s.open = nil
 		s.mu.Unlock()
 		from = s.pos
 		if s.reg.TimeOrdered {
-			ms := start.Add(-s.a.cat.Timing().MaxClockSkew).UnixMilli()
-			s.bound = catalog.ShardFrom(s.reg.Queue, s.shard, uint64(max(ms, 0)))
+			s.bound = uint64(max(start.Add(-s.a.cat.Timing().MaxClockSkew).UnixMilli(), 0))
 		}
 	}
 	if front {
@@ -263,16 +262,14 @@ func (s *source) finish() {
 		pos = s.open[0]
 	}
 	s.mu.Unlock()
-	switch {
-	case pos == "" && s.bound != "":
-		pos = s.bound
-	case pos == "" && s.last != "":
-		pos = s.last + "\x00"
-	case pos == "":
-		pos = s.pos
+	if pos == "" && s.last == "" {
+		return // nothing was there: the position is as good as it was
 	}
-	if s.bound != "" && pos > s.bound {
-		pos = s.bound
+	if pos == "" {
+		pos = max(s.pos, s.last+"\x00")
+	}
+	if s.reg.TimeOrdered {
+		pos = min(pos, catalog.ShardFrom(s.reg.Queue, s.shard, s.bound))
 	}
 	s.pos = pos
 }

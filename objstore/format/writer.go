@@ -13,7 +13,7 @@ var ErrTooLarge = errors.New("format: too large")
 
 // Writer builds one object after another in memory. Begin, Add and EndAppend do not fail:
 // the first misuse or excess makes Finish fail. Its buffers stay with it, as large as the
-// largest object that it wrote; nothing is allocated per record. Not for several
+// largest object below 1 MiB that it wrote; nothing is allocated per record. Not for several
 // goroutines at once.
 type Writer struct {
 	kind  Kind
@@ -76,6 +76,10 @@ func (w *Writer) fail(err error) {
 		w.err = err
 	}
 }
+
+// Grow makes room for n more bytes, so that an object whose size is known about is not copied
+// again and again while it grows.
+func (w *Writer) Grow(n int) { w.out = slices.Grow(w.out, min(max(n, 0), MaxObjectBytes)) }
 
 // SetSlot says which slot the object is (or, a bundle, belongs to). Needed by slots and
 // bundles, at any time before Finish; settled objects have none.
@@ -249,12 +253,19 @@ func (w *Writer) Finish() (object []byte, f Footer, err error) {
 		}
 	}
 	w.enc, object, err = finish(w.enc, w.out, &f)
+	if len(w.out) >= handOver {
+		w.out = nil // it is the object
+	}
 	w.fail(fmt.Errorf("%w: a second object without a reset", errMisuse))
 	return object, f, err
 }
 
-// finish returns header and body with the footer behind them, as a slice of exactly
-// their length, and the scratch that it used.
+// handOver is from which length on a writer gives its buffer away as the object: copying
+// would cost more than a new buffer.
+const handOver = 1 << 20
+
+// finish returns header and body with the footer behind them, and the scratch that it
+// used: a short body is copied, so that its buffer can be used again, a long one handed over.
 func finish(scratch, body []byte, f *Footer) (used, object []byte, err error) {
 	tail := appendFooter(scratch[:0], f)
 	switch {
@@ -262,6 +273,8 @@ func finish(scratch, body []byte, f *Footer) (used, object []byte, err error) {
 		err = fmt.Errorf("write a %v: %w: its footer has %d bytes, at most %d", f.Kind, ErrTooLarge, len(tail)-TrailerLength, MaxFooterBytes)
 	case len(body)+len(tail) > MaxObjectBytes:
 		err = fmt.Errorf("write a %v: %w: it has %d bytes, at most %d", f.Kind, ErrTooLarge, len(body)+len(tail), MaxObjectBytes)
+	case len(body) >= handOver:
+		object = append(body, tail...)
 	default:
 		object = make([]byte, len(body)+len(tail))
 		copy(object[copy(object, body):], tail)
