@@ -107,22 +107,15 @@ func (b *builder) add(ctx context.Context, id catalog.StreamID, s catalog.SpanAt
 		b.w.Begin(uint64(id), span.First)
 		b.runs = append(b.runs, catalog.Run{Stream: id})
 	}
-	next, end := uint64(span.Ordinal), uint64(span.Ordinal)+span.Count
-	err = b.d.Records(body[span.Offset:span.Offset+span.Length], uint64(id), func(ordinal uint32, r format.Record) error {
-		if uint64(ordinal) == next && next < end {
-			b.w.Add(r.Timestamp, r.Data)
-			next++
-		}
-		return nil
-	})
+	added, err := b.w.AddBlocks(b.d, body[span.Offset:span.Offset+span.Length], uint64(id), span.Ordinal, span.Ordinal+uint32(span.Count))
 	if err != nil {
 		// The slot was verified as it was read, so this is no damage of it; and the
 		// object under way now has a part of the span, which ends the unit.
 		return fmt.Errorf("copying from %s, verified before: %v", object, err)
 	}
-	if next != end {
+	if uint64(added) != span.Count {
 		return fmt.Errorf("offsets %d to %d of stream %v: %s has %d of %d records where the span says", span.First, span.Last(), id, object,
-			next-uint64(span.Ordinal), span.Count)
+			added, span.Count)
 	}
 	last := &b.runs[len(b.runs)-1]
 	last.Old = append(last.Old, s)

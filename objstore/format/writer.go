@@ -197,6 +197,12 @@ func (w *Writer) endBlock() {
 			h.codec, payload = w.codec.ID(), w.enc
 		}
 	}
+	w.putBlock(h, payload)
+	w.raw = w.raw[:0]
+}
+
+// putBlock appends a finished block to the section begun last.
+func (w *Writer) putBlock(h blockHeader, payload []byte) {
 	if len(w.out)+BlockHeaderLength+len(payload) > MaxObjectBytes {
 		w.fail(fmt.Errorf("%w: an object of more than %d bytes", ErrTooLarge, MaxObjectBytes))
 		return
@@ -208,7 +214,6 @@ func (w *Writer) endBlock() {
 	w.parts[len(w.parts)-1].blocks++
 	w.sections[len(w.sections)-1].Length += b.Length
 	w.footer += maxBlockBytes
-	w.raw = w.raw[:0]
 }
 
 // endSection closes the section begun last, if there is one.
