@@ -280,8 +280,25 @@ func TestFrontierReadsTheChainFirst(t *testing.T) {
 	s.steps(s.world.publish([][]catalog.SpanAt{s.spans(id)[1:]}), 3)
 	s.NoError(s.world.complete(a.chain, 2))
 	s.Equal(uint64(2), frontier(), "none stands: the checkpoint")
-	s.during("scan", 0, func() { s.absorbed(a, 1) })
-	s.Equal(uint64(2), frontier(), "the marker that is seen, or the checkpoint that was read")
+
+	// Whenever an absorb comes between: what it absorbed is not called settled.
+	for at := range 5 {
+		s.absorbed(a, 10)
+		s.steps(s.world.publish([][]catalog.SpanAt{s.spans(id)}), 3)
+		s.NoError(s.world.complete(a.chain, 10))
+		before := frontier()
+		s.Equal(s.world.last.chains[a.chain].Checkpoint, before, "none stands")
+		s.slots(a, 1, id)
+		calls := 0
+		s.store.interject = func(string) {
+			if calls++; calls == at+1 {
+				s.store.interject = nil
+				s.absorbed(a, 1)
+			}
+		}
+		s.Equal(before, frontier(), "before call %d", at)
+		s.store.interject = nil
+	}
 }
 
 func TestCursorsOnlyAdvance(t *testing.T) {

@@ -409,6 +409,7 @@ func (m *machine) rewrite(c catalog.ChainID) {
 // going forward and every record where it was, after every single commit; and once the
 // faults stop everything drains.
 func TestTransitionsHold(t *testing.T) {
+	t.Parallel()
 	did, branches := map[string]int{}, map[string]int{}
 	rapid.Check(t, func(t *rapid.T) {
 		maxOps := rapid.SampledFrom([]int{32, 128, 1024}).Draw(t, "max ops")

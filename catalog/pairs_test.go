@@ -218,6 +218,7 @@ func footprints(from *scene, actions map[string]func(c *scene)) map[string]*foot
 // watched at every commit, and drains in the end. Two of which neither writes what the
 // other reads or writes can't tell that they met, and are left out.
 func TestEveryTwoActionsMeet(t *testing.T) {
+	t.Parallel()
 	actions, from := sceneActions(), newScene(t, 128, t.Fatalf)
 	prints := footprints(from, actions)
 	n := 0
@@ -248,6 +249,7 @@ func TestEveryTwoActionsMeet(t *testing.T) {
 // Each commit of each action meets each fault; then the action is tried once more, and
 // what was late lands, before or after that.
 func TestEveryActionMeetsEveryFault(t *testing.T) {
+	t.Parallel()
 	actions, from := sceneActions(), newScene(t, 128, t.Fatalf)
 	n := 0
 	for name, f := range footprints(from, actions) {

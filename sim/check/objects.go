@@ -8,17 +8,16 @@ import (
 
 // object is one key of the bucket, existing or not, and what names it.
 type object struct {
-	key                        string
-	exists, touched            bool
-	body                       []byte
-	footer                     format.Footer
-	sections                   [][]recordID // of each section, decoded when first needed
-	damaged                    bool         // a scenario flipped a bit in it
-	refs, intents, reaps, gcs  int
-	spans                      int // spans of streams that are not torn down
-	chain                      *chain
-	slot                       uint64
-	isSlot, isProbe, countedIn bool
+	key                       string
+	exists, touched           bool
+	body                      []byte
+	footer                    format.Footer
+	sections                  [][]recordID // of each section, decoded when first needed
+	refs, intents, reaps, gcs int
+	spans                     int // spans of streams that are not torn down
+	chain                     *chain
+	slot                      uint64
+	isSlot, isProbe           bool
 }
 
 func (c *Checker) object(key string) *object {

@@ -45,3 +45,10 @@ type recordID struct {
 	index uint32
 	count uint32
 }
+
+// record is what an offset holds for ever.
+type record struct {
+	recordID
+	timestamp int64
+	size      uint32 // of its payload
+}

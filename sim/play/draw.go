@@ -29,9 +29,9 @@ type plan struct {
 // chaosPlan is what befalls nodes while clients work. Each rate is the chance that a
 // round of chaos does it.
 type chaosPlan struct {
-	every                                     time.Duration
-	kill, pause, cut, drain, expire, clockHop float64
-	down                                      time.Duration // how long a node stays dead, at most
+	every                           time.Duration
+	kill, pause, cut, drain, expire float64
+	down                            time.Duration // how long a node stays dead, at most
 }
 
 // draw makes a seed's plan. It draws from a stream of its own, so that the plan of a
