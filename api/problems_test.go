@@ -228,6 +228,30 @@ func TestBodiesHeldAtOnceAreBounded(t *testing.T) {
 	require.NoError(t, err, "what an append held is given back")
 }
 
+func TestPagesHeldAtOnceAreBounded(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	f := &fakeStar{read: func(star.ReadRequest) (star.ReadResult, error) {
+		entered <- struct{}{}
+		<-leave
+		return star.ReadResult{}, nil
+	}}
+	n := serve(t, api.New(service.New(f, nil), clock.NewReal(), api.Options{InFlightBytes: 100}))
+	opts := api.ReadOptions{MaxBytes: 60}
+	done := make(chan error)
+	go func() {
+		_, err := n.client.Read(t.Context(), "s", opts)
+		done <- err
+	}()
+	<-entered
+	a := n.ask(t, http.MethodGet, "/v1/streams/s/records?max_bytes=60", nil, nil)
+	require.Equal(t, api.ProblemOverloaded, a.problem(t).Type)
+	close(leave)
+	require.NoError(t, <-done)
+	go func() { <-entered }()
+	_, err := n.client.Read(t.Context(), "s", opts)
+	require.NoError(t, err, "what a page held is given back")
+}
+
 func TestADamagedObjectIsNamedAndNothingOfItReturned(t *testing.T) {
 	n := startNode(t, io.Discard, star.Options{TailBytes: -1}) // reads go to the bucket
 	n.create(t, "s")

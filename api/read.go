@@ -2,8 +2,10 @@ package api
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"reflect"
@@ -13,6 +15,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/negotiation"
 
 	"github.com/nova-store/nova/api/service"
+	"github.com/nova-store/nova/star"
 )
 
 // Headers of a read's answer.
@@ -78,13 +81,19 @@ func (s *server) read(ctx context.Context, in *readInput) (*huma.StreamResponse,
 	if err != nil {
 		return nil, err
 	}
+	size := int64(cmp.Or(in.MaxBytes, service.DefaultReadBytes))
+	if !s.pages.TryAcquire(size) {
+		return nil, fmt.Errorf("%w: the server holds as many bytes of pages as it may", star.ErrOverloaded)
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	page, err := s.svc.Read(ctx, service.ReadRequest{Stream: name, From: from, MaxRecords: in.Limit, MaxBytes: in.MaxBytes})
 	if err != nil {
+		s.pages.Release(size)
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		defer s.pages.Release(size) // only now the page is let go
 		hc.SetHeader("Content-Type", mediaType)
 		hc.SetHeader(HeaderFirstOffset, strconv.FormatUint(page.First, 10))
 		hc.SetHeader(HeaderNextOffset, strconv.FormatUint(page.Next, 10))

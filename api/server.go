@@ -22,7 +22,8 @@ import (
 	"github.com/nova-store/nova/clock"
 )
 
-// DefaultInFlightBytes bounds the bodies of appends that are held at once.
+// DefaultInFlightBytes bounds the bodies of appends that are held at once, and likewise the
+// pages of reads.
 const DefaultInFlightBytes = 256 << 20
 
 // requestTimeout bounds what one request may take, once its body is read.
@@ -34,7 +35,8 @@ type Options struct {
 	// what is in a record. Nil: none.
 	Logger *slog.Logger
 	// InFlightBytes bounds the bodies of appends held at once, those of unknown length
-	// counted at the most that they may have. Beyond it appends are refused with 503. 0:
+	// counted at the most that they may have, and by itself the pages of reads, each
+	// counted at the payload asked for. Beyond it requests are refused with 503. 0:
 	// DefaultInFlightBytes.
 	InFlightBytes int64
 	// Version of the program, for the OpenAPI document.
@@ -45,7 +47,8 @@ type Options struct {
 type server struct {
 	svc    *service.Service
 	log    *slog.Logger
-	bodies *clock.Semaphore
+	bodies *clock.Semaphore // of appends
+	pages  *clock.Semaphore // of reads
 }
 
 // New returns the handler of the whole interface.
@@ -59,7 +62,11 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	if opts.Version == "" {
 		opts.Version = "devel"
 	}
-	s := &server{svc: svc, log: opts.Logger, bodies: clock.NewSemaphore(clk, opts.InFlightBytes)}
+	s := &server{
+		svc: svc, log: opts.Logger,
+		bodies: clock.NewSemaphore(clk, opts.InFlightBytes),
+		pages:  clock.NewSemaphore(clk, opts.InFlightBytes),
+	}
 
 	config := huma.DefaultConfig("Nova", opts.Version)
 	config.Info.Description = "A durable stream store: append records to named streams, read them back by offset."

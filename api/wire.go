@@ -125,37 +125,92 @@ func (r *jsonRecord) bytes() ([]byte, error) {
 	return []byte(*r.Text), nil
 }
 
-// strictJSON decodes one JSON value and refuses anything else. encoding/json would put
-// U+FFFD where a string is not UTF-8, other bytes than those sent: so that is refused too.
+// errNotUTF8: encoding/json would put U+FFFD where a string is not UTF-8, other bytes than
+// those sent.
+var errNotUTF8 = errors.New(`not UTF-8; send such bytes as "data" in base64`)
+
+// strictJSON decodes one JSON value and refuses anything else.
 func strictJSON(text []byte, v any) error {
 	if !utf8.Valid(text) {
-		return errors.New(`not UTF-8; send such bytes as "data" in base64`)
+		return errNotUTF8
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return err
 	}
+	return jsonEnd(d)
+}
+
+func jsonEnd(d *json.Decoder) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("more after the JSON value")
 	}
 	return nil
 }
 
+// jsonDelim takes the next token, which must be want.
+func jsonDelim(d *json.Decoder, want json.Delim) error {
+	t, err := d.Token()
+	switch {
+	case errors.Is(err, io.EOF):
+		return io.ErrUnexpectedEOF
+	case err != nil:
+		return err
+	case t != want:
+		return fmt.Errorf("%v where %v should be", t, want)
+	}
+	return nil
+}
+
+// decodeJSON takes the records one by one, so that too many are refused before they take memory.
 func decodeJSON(body []byte) ([][]byte, error) {
-	var in struct {
-		Records []jsonRecord `json:"records"`
+	malformed := func(err error) error { return fmt.Errorf("%w: %w", errSyntax, err) }
+	if !utf8.Valid(body) {
+		return nil, malformed(errNotUTF8)
 	}
-	if err := strictJSON(body, &in); err != nil {
-		return nil, fmt.Errorf("%w: %w", errSyntax, err)
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := jsonDelim(d, '{'); err != nil {
+		return nil, malformed(err)
 	}
-	records := make([][]byte, 0, len(in.Records))
-	for i := range in.Records {
-		b, err := in.Records[i].bytes()
-		if err != nil {
-			return nil, fmt.Errorf("%w: record %d: %w", errSyntax, i, err)
+	var records [][]byte
+	for given := false; d.More(); given = true {
+		key, err := d.Token()
+		if err == nil && (given || key != "records") {
+			err = fmt.Errorf(`field %q; the one field, once, is "records"`, key)
 		}
-		records = append(records, b)
+		if err == nil {
+			err = jsonDelim(d, '[')
+		}
+		if err != nil {
+			return nil, malformed(err)
+		}
+		for d.More() {
+			if len(records) == service.MaxAppendRecords {
+				return nil, tooMany()
+			}
+			var r jsonRecord
+			err := d.Decode(&r)
+			var b []byte
+			if err == nil {
+				b, err = r.bytes()
+			}
+			if err != nil {
+				return nil, malformed(fmt.Errorf("record %d: %w", len(records), err))
+			}
+			records = append(records, b)
+		}
+		if err := jsonDelim(d, ']'); err != nil {
+			return nil, malformed(err)
+		}
+	}
+	err := jsonDelim(d, '}')
+	if err == nil {
+		err = jsonEnd(d)
+	}
+	if err != nil {
+		return nil, malformed(err)
 	}
 	return records, nil
 }

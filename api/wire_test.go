@@ -2,13 +2,28 @@ package api
 
 import (
 	"bytes"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/nova-store/nova/api/service"
+	"github.com/nova-store/nova/star"
 )
+
+// A body may hold millions of tiny records: they are counted as they are decoded, and not after.
+func TestRecordsAreCountedBeforeTheyTakeMemory(t *testing.T) {
+	record := `{"text":""},`
+	body := []byte(`{"records":[` + strings.Repeat(record, MaxAppendBody/len(record)-10) + `{"text":""}]}`)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := decodeRecords(TypeJSON, body)
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, star.ErrTooLarge)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(5*len(body)))
+}
 
 func TestFramedRecordsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

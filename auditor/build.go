@@ -13,14 +13,42 @@ import (
 // unitResult is what became of a unit. With an error some of its spans have moved
 // and some have not.
 type unitResult struct {
-	damaged []uint64 // slots
-	err     error
+	damaged []uint64    // slots
+	unfit   []slotError // slots of which nothing could be copied
+	err     error       // of the unit as a whole
+}
+
+// slotError says why nothing was copied from a slot; the object under way is as it was.
+type slotError struct {
+	slot uint64
+	err  error
+}
+
+func (e *slotError) Error() string { return e.err.Error() }
+func (e *slotError) Unwrap() error { return e.err }
+
+// errUnfit: a slot is not what a span says, though it is not corrupt.
+var errUnfit = errors.New("it does not hold the span's records")
+
+// note takes what keeps one slot from being copied and that no retry mends, and returns
+// whether it is of that kind.
+func (r *unitResult) note(bad slotError) bool {
+	switch {
+	case isCorrupt(bad.err):
+		r.damaged = append(r.damaged, bad.slot)
+	case errors.Is(bad.err, objstore.ErrNotFound), errors.Is(bad.err, format.ErrVersion), errors.Is(bad.err, errUnfit):
+		r.unfit = append(r.unfit, bad)
+	default:
+		return false
+	}
+	return true
 }
 
 // isCorrupt tells damage from a failure.
 func isCorrupt(err error) bool { return errors.Is(err, format.ErrCorrupt) }
 
-// settle copies a unit's spans into new objects and publishes each as it is full.
+// settle copies a unit's spans into new objects and publishes each as it is full. A slot that can't be
+// copied costs its own markers and not those of the others that the unit packs together.
 func (e *era) settle(ctx context.Context, u unit) (res unitResult) {
 	b := &builder{e: e, w: e.newWriter(), d: format.NewDecoder()}
 	for _, p := range u {
@@ -29,16 +57,11 @@ func (e *era) settle(ctx context.Context, u unit) (res unitResult) {
 	for _, p := range u {
 		for _, s := range p.spans {
 			err := b.add(ctx, p.stream, s)
-			switch {
-			case err == nil:
-			case isCorrupt(err):
-				res.damaged = append(res.damaged, slotOf(s))
-			case errors.Is(err, objstore.ErrNotFound):
-				// Another era may have moved it, and its slot been trimmed since.
-				if res.err = e.missing(ctx, s, err); res.err != nil {
-					return res
-				}
-			default:
+			var bad *slotError
+			if errors.As(err, &bad) {
+				err = e.excuse(ctx, s, bad, &res)
+			}
+			if err != nil {
 				res.err = err
 				return res
 			}
@@ -48,14 +71,22 @@ func (e *era) settle(ctx context.Context, u unit) (res unitResult) {
 	return res
 }
 
-// missing looks at a span again whose slot is gone: nil if it lies elsewhere by now.
-func (e *era) missing(ctx context.Context, s catalog.SpanAt, why error) error {
-	now, ok, err := e.a.cat.ReadSpan(ctx, s.Stream, s.Span.Last())
-	if err != nil {
-		return err
+// excuse notes why a span could not be copied, where that is its slot's own affair; else it
+// returns the error. A span that lies elsewhere by now needs no copy: another era moved it,
+// and its slot was trimmed since.
+func (e *era) excuse(ctx context.Context, s catalog.SpanAt, bad *slotError, res *unitResult) error {
+	if errors.Is(bad.err, objstore.ErrNotFound) {
+		now, ok, err := e.a.cat.ReadSpan(ctx, s.Stream, s.Span.Last())
+		switch {
+		case err != nil:
+			return err
+		case !ok || now.Span.Object != s.Span.Object:
+			return nil
+		}
+		bad.err = fmt.Errorf("offsets %d to %d of stream %v are there: %w", s.Span.First, s.Span.Last(), s.Stream, bad.err)
 	}
-	if ok && now.Span.Object == s.Span.Object {
-		return fmt.Errorf("offsets %d to %d of stream %v are there: %w", s.Span.First, s.Span.Last(), s.Stream, why)
+	if !res.note(*bad) {
+		return bad.err
 	}
 	return nil
 }
@@ -79,17 +110,19 @@ const (
 	sectionsMost = 4096
 )
 
-// add copies a span's records, verified, as they are in its slot.
+// add copies a span's records, verified, as they are in its slot. Where nothing was copied, for
+// the slot's sake, it fails with a *slotError.
 func (b *builder) add(ctx context.Context, id catalog.StreamID, s catalog.SpanAt) error {
-	body, footer, err := b.e.slots.get(ctx, slotOf(s))
+	slot := slotOf(s)
+	body, footer, err := b.e.slots.get(ctx, slot)
 	if err != nil {
-		return err
+		return &slotError{slot, err}
 	}
 	object, span := s.Span.Object, s.Span
 	sec := section(footer, id)
 	if sec == nil || span.Offset+span.Length > int64(len(body)) || uint64(span.Ordinal)+span.Count > uint64(sec.Records) {
 		// The slot is whole, and not what the span says: nothing may be written from it.
-		return fmt.Errorf("offsets %d to %d of stream %v: %s holds no such records", span.First, span.Last(), id, object)
+		return &slotError{slot, fmt.Errorf("offsets %d to %d of stream %v: %s: %w", span.First, span.Last(), id, object, errUnfit)}
 	}
 	// The section's bytes bound the span's. Two blocks in a row hold more than one target.
 	most := int64(sec.Bytes) + int64(sec.Records)*recordFraming

@@ -245,8 +245,8 @@ func (e *era) round(ctx context.Context, ms []catalog.BatchAt) (int, error) {
 	return len(done), nil
 }
 
-// complete resolves the markers. One that moved meanwhile (it was ripened) ends the
-// commit there; it and those behind it are found again by the next round.
+// complete resolves the markers. One that moved meanwhile (it was ripened) ends the era there:
+// what was committed before stays, it and those behind it are found again by the next one.
 func (e *era) complete(ctx context.Context, done []catalog.BatchAt) error {
 	defer e.j.step("complete")()
 	if err := e.a.cat.CompleteBatches(ctx, e.chain, done); err != nil {
@@ -336,6 +336,9 @@ func (e *era) write(ctx context.Context, units []unit, f *fates) {
 		}
 		for _, s := range r.damaged {
 			f.damaged[s] = true
+		}
+		for _, bad := range r.unfit {
+			f.failed[bad.slot] = bad.err
 		}
 		if r.err != nil {
 			for _, slot := range u.slots() {

@@ -174,6 +174,49 @@ func TestPositionsSkipTheDeadPrefix(t *testing.T) {
 	})
 }
 
+// A clock that is set back leaves positions and looks from the front in the future: what is
+// armed since must be found all the same, and not when the old time has come again.
+func TestAClockSetBackHidesNothing(t *testing.T) {
+	h := newHarnessRig(t, nil)
+	h.do(func(ctx context.Context) {
+		h.w.Node("a").SetClock(6*time.Hour, 0)
+		for i := range 3 {
+			h.arm(ctx, time.Duration(i-20)*time.Second, object(i))
+		}
+		h.passes(ctx, h.a, 2, time.Second)
+		require.Len(t, h.d.ran, 3)
+		h.w.Node("a").SetClock(0, 0)
+		h.arm(ctx, 0, object(4))
+		h.passes(ctx, h.a, 1, time.Second)
+		require.Contains(t, h.d.ran, object(4))
+	})
+}
+
+// A look from the front that failed has seen nothing: the next pass takes it again.
+func TestAFailedLookFromTheFrontIsTakenAgain(t *testing.T) {
+	h := newHarnessRig(t, nil)
+	h.do(func(ctx context.Context) {
+		h.arm(ctx, -20*time.Second, object(0))
+		h.passes(ctx, h.a, 2, time.Second)
+		h.arm(ctx, -time.Hour, object(1))
+		h.a.Wake()
+		failing := true
+		h.w.OnStep(func(s *sim.StepInfo) {
+			// The ring's reads are over when the queues are looked at.
+			if len(s.Ranges) == catalog.Shards && failing {
+				failing = false
+				h.w.Node("a").Partition(true, false, false)
+			}
+		})
+		h.a.pass(ctx)
+		require.False(t, failing)
+		h.w.Node("a").Partition(false, false, false)
+		require.NotContains(t, h.d.ran, object(1))
+		h.passes(ctx, h.a, 1, 0)
+		require.Contains(t, h.d.ran, object(1))
+	})
+}
+
 func TestPositionStaysAtWhatStands(t *testing.T) {
 	h := newHarnessRig(t, nil)
 	h.d.judge = func(m catalog.MarkerAt, now time.Time) Verdict {

@@ -194,23 +194,28 @@ func (r *ring) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// keepAlive renews the ring's and the leases' session, three times within a TTL.
+// keepAlive renews the ring's and the leases' session each third of a TTL. A call that hangs is
+// given up after half of that, so that it costs neither the other session nor its own next try.
 func (a *Auditor) keepAlive(ctx context.Context) error {
 	every := a.cat.Timing().SessionTTL / 3
+	gone := func(s metastore.Session) bool {
+		if s == nil {
+			return false
+		}
+		asking, cancel := a.clk.WithTimeout(ctx, every/2)
+		defer cancel()
+		return errors.Is(s.KeepAlive(asking), metastore.ErrSessionGone)
+	}
 	for {
 		if err := a.clk.Sleep(ctx, every); err != nil {
 			return nil
 		}
-		if s := a.ring.live(); s != nil {
-			if err := s.KeepAlive(ctx); errors.Is(err, metastore.ErrSessionGone) {
-				a.ring.lost(s)
-				a.wake.Raise()
-			}
+		if s := a.ring.live(); gone(s) {
+			a.ring.lost(s)
+			a.wake.Raise()
 		}
-		if s := a.leases.live(); s != nil {
-			if err := s.KeepAlive(ctx); errors.Is(err, metastore.ErrSessionGone) {
-				a.leases.lost(s)
-			}
+		if s := a.leases.live(); gone(s) {
+			a.leases.lost(s)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore"
 )
 
 func names(t *rapid.T, label string, least int) []string {
@@ -133,4 +135,46 @@ func TestRunKeepsItsPlaceAndWithdraws(t *testing.T) {
 	require.True(t, ended)
 	require.Equal(t, Withdrawn, r.events[len(r.events)-1].Action)
 	require.False(t, r.w.StoreView().Get(catalog.MemberKey("m")).Exists())
+}
+
+// deaf is a store that never answers a keep-alive.
+type deaf struct {
+	metastore.Store
+	clk   clock.Clock
+	asked map[metastore.SessionID]int
+}
+
+type deafSession struct {
+	metastore.Session
+	d *deaf
+}
+
+func (d *deaf) OpenSession(ctx context.Context, ttl time.Duration) (metastore.Session, error) {
+	s, err := d.Store.OpenSession(ctx, ttl)
+	return deafSession{s, d}, err
+}
+
+func (s deafSession) KeepAlive(ctx context.Context) error {
+	s.d.asked[s.ID()]++
+	return clock.NewEvent(s.d.clk).Wait(ctx)
+}
+
+// A keep-alive that is never answered is given up in time for the other session's, and for
+// its own next try.
+func TestAKeepAliveThatHangsIsGivenUp(t *testing.T) {
+	r := newRig(t, false)
+	d := &deaf{r.inc.Store(), r.inc.Clock(), map[metastore.SessionID]int{}}
+	r.cat = catalog.New(d, d.clk, quick(false), nil)
+	a := r.auditor(nil)
+	r.do(func(ctx context.Context) {
+		require.NoError(t, a.ring.refresh(ctx))
+		_, err := a.leases.claim(ctx, "job")
+		require.NoError(t, err)
+		ring, leases := a.ring.live().ID(), a.leases.live().ID()
+		keeping, stop := d.clk.WithTimeout(ctx, 2*r.cat.Timing().SessionTTL)
+		defer stop()
+		require.NoError(t, a.keepAlive(keeping))
+		require.GreaterOrEqual(t, d.asked[ring], 2)
+		require.GreaterOrEqual(t, d.asked[leases], 1)
+	})
 }

@@ -72,7 +72,9 @@ func (s *source) begin(start time.Time, front bool) metastore.Range {
 	s.state, s.walked, s.page = walkLive, 0, nil
 	from := s.resume
 	s.resume = ""
-	if s.fronts.IsZero() || start.Sub(s.fronts) >= s.reg.FrontEvery && from == "" {
+	// After a clock was set back no position means anything.
+	since := start.Sub(s.fronts)
+	if s.fronts.IsZero() || since < 0 || since >= s.reg.FrontEvery && from == "" {
 		front = true
 	}
 	if front || from == "" {
@@ -250,7 +252,10 @@ func (s *source) finish() {
 	state := s.state
 	s.state, s.page = walkIdle, nil
 	switch state {
-	case walkIdle, walkFailed:
+	case walkIdle:
+		return
+	case walkFailed:
+		s.fronts = time.Time{} // this may have been the look from the front
 		return
 	case walkLive:
 		s.resume = s.at

@@ -82,6 +82,30 @@ func TestCompleteMeetsAnother(t *testing.T) {
 	s.Equal(1, s.branches["batch.conflict"])
 }
 
+// The trim record moves, or a check is re-armed onto the key, between the look and the
+// commit: neither is undone.
+func TestCompleteMeetsOtherDuties(t *testing.T) {
+	s := newSetup(t, 128)
+	a, owed := s.settledSlots(4)
+	s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed[:1]))
+	s.during("commit", 0, func() {
+		_, err := s.cat.AdvanceTrim(s.Context(), a.chain, 1, 0)
+		s.NoError(err)
+	})
+	s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed[1:2]))
+	s.Equal(uint64(1), s.world.last.trims[a.chain].Rewritten)
+
+	s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed[3:]))
+	higher := s.world.marker(s.trimChecks()[0])
+	s.clk.now = s.clk.now.Add(time.Hour)
+	s.during("commit", 0, func() {
+		s.NoError(s.cat.RearmTrimCheck(s.Context(), higher, 4, testTiming().TrimGrace))
+	})
+	s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed[2:3]))
+	s.Len(s.trimChecks(), 1)
+	s.Equal(uint64(4), must(catalog.DecodeTrimCheckMarker(s.world.marker(s.trimChecks()[0]).Value)).UpTo)
+}
+
 // A batch that was moved has another schedule entry: it is not resolved with the old one.
 func TestCompleteOfAMovedBatch(t *testing.T) {
 	s := newSetup(t, 128)
@@ -139,6 +163,26 @@ func TestRearmTrimCheck(t *testing.T) {
 	s.Len(s.trimChecks(), 1)
 }
 
+// A batch completes under the very key that a check is re-armed onto, or that it is
+// re-armed from: neither end is lost.
+func TestRearmTrimCheckMeetsAnArm(t *testing.T) {
+	s := newSetup(t, 128)
+	a, owed := s.settledSlots(3)
+	s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed[:1]))
+	m := s.world.marker(s.trimChecks()[0])
+	s.during("commit", 0, func() { s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed[1:2])) })
+	s.ErrorIs(s.cat.RearmTrimCheck(s.Context(), m, 1, time.Hour), catalog.ErrMoved, "it says more than was judged")
+
+	m = s.world.marker(s.trimChecks()[0])
+	s.clk.now = s.clk.now.Add(time.Hour)
+	s.during("commit", 0, func() { s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed[2:])) })
+	s.ErrorIs(s.cat.RearmTrimCheck(s.Context(), m, 2, testTiming().TrimGrace), catalog.ErrMoved)
+	s.Len(s.trimChecks(), 2)
+	s.NoError(s.cat.RearmTrimCheck(s.Context(), m, 2, testTiming().TrimGrace))
+	s.Len(s.trimChecks(), 1)
+	s.Equal(uint64(3), must(catalog.DecodeTrimCheckMarker(s.world.marker(s.trimChecks()[0]).Value)).UpTo)
+}
+
 func TestRipenAndDelay(t *testing.T) {
 	s := newSetup(t, 128)
 	a, id := s.world.start("a"), s.world.createStream("s")
@@ -174,12 +218,13 @@ func TestDelayedBatchKeepsItsIndex(t *testing.T) {
 	b := s.batch(a.chain, 0)
 	s.Len(s.store.keys("pending/"), 2)
 	v := b.Batch
-	v.Damaged, v.Inventory, v.Streams = true, v.Inventory[1:], []catalog.StreamID{y}
+	v.Damaged, v.Inventory = true, v.Inventory[1:]
 	s.NoError(s.cat.DelayBatch(s.Context(), b, v, time.Minute))
 	s.Equal([]string{catalog.PendingPrefix(y)}, []string{s.store.keys("pending/")[0][:len(catalog.PendingPrefix(y))]})
 	b = s.batch(a.chain, 0)
 	v = b.Batch
-	v.Streams = []catalog.StreamID{x, y}
+	s.Equal([]catalog.StreamID{y}, v.Streams)
+	v.Damaged, v.Streams = false, []catalog.StreamID{x, y}
 	s.NoError(s.cat.DelayBatch(s.Context(), b, v, time.Minute))
 	s.Len(s.store.keys("pending/"), 2)
 }
@@ -205,68 +250,4 @@ func TestReadBatchReportsDamage(t *testing.T) {
 	s.ErrorIs(err, catalog.ErrCorruptValue)
 	s.store.committed = nil
 	delete(s.store.mirror, catalog.BatchKey(c, 0))
-}
-
-func TestRearmReap(t *testing.T) {
-	s := newSetup(t, 128)
-	ids, p := s.packed(2)
-	s.steps(p, 2) // the intent stands still
-	s.NoError(s.world.kill(ids[0], 1))
-	old := s.reapAt(s.store.keys("due/reap/")[0])
-	s.clk.now = s.clk.now.Add(time.Hour)
-	s.NoError(s.cat.RearmReap(s.Context(), old, time.Minute))
-	now := s.reapAt(s.store.keys("due/reap/")[0])
-	s.Equal(time.Minute.Milliseconds(), now.Marker.Delay)
-	s.Equal(old.Marker.Streams, now.Marker.Streams)
-
-	// Onto a key that stands: the two say together what each said. ids[1] was armed there meanwhile.
-	s.clk.now = s.clk.now.Add(time.Hour)
-	s.NoError(s.world.kill(ids[1], 1))
-	keys := s.store.keys("due/reap/")
-	s.Len(keys, 2)
-	target := must(catalog.ParseDue(keys[1]))
-	s.NoError(s.cat.RearmReap(s.Context(), now, time.UnixMilli(int64(target.Order)).Sub(s.clk.now)))
-	s.Equal(keys[1:], s.store.keys("due/reap/"))
-	s.ElementsMatch(ids, s.reapAt(keys[1]).Marker.Streams)
-
-	s.clk.now = s.clk.now.Add(-5 * time.Hour)
-	s.ErrorIs(s.cat.RearmReap(s.Context(), s.reapAt(keys[1]), 0), catalog.ErrMoved, "never to an earlier time")
-}
-
-// An unreadable reap-check is shared by unknown streams; it is worked on like any other.
-func TestUnreadableReapCheck(t *testing.T) {
-	s := newSetup(t, 128)
-	key := catalog.DueKey(catalog.Reap, 5, "settled!x")
-	s.raw(key, []byte("?"))
-	r := s.reapAt(key)
-	s.True(r.Marker.Shared)
-	s.NoError(s.cat.RearmReap(s.Context(), r, time.Minute))
-	r = s.reapAt(s.store.keys("due/reap/")[0])
-	s.True(r.Marker.Shared)
-	s.NoError(s.cat.ResolveReaps(s.Context(), []catalog.ReapAt{r})[0])
-	s.Empty(s.store.keys("due/"))
-}
-
-// Many are resolved in few commits; one that moved does not hold back the others.
-func TestResolveReaps(t *testing.T) {
-	s := newSetup(t, 32)
-	var rs []catalog.ReapAt
-	for i := range 40 {
-		key := catalog.DueKey(catalog.Reap, uint64(i+1), "settled!x")
-		s.raw(key, []byte("?"))
-		rs = append(rs, s.reapAt(key))
-	}
-	s.raw(rs[3].Key, []byte("anew"))
-	s.store.plan = []fault{noFault, lostWithEffect}
-	for i, err := range s.cat.ResolveReaps(s.Context(), rs) {
-		if i == 3 {
-			s.ErrorIs(err, catalog.ErrMoved)
-		} else {
-			s.NoError(err)
-		}
-	}
-	s.Equal([]string{rs[3].Key}, s.store.keys("due/reap/"))
-	s.Empty(s.cat.ResolveReaps(s.Context(), nil))
-	alone := s.cat.ResolveReaps(s.Context(), rs[3:4])
-	s.ErrorIs(alone[0], catalog.ErrMoved)
 }

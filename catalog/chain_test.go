@@ -210,7 +210,8 @@ func TestRetire(t *testing.T) {
 	trim, err := s.cat.ReadTrim(s.Context(), a.chain)
 	s.NoError(err)
 	m := s.world.marker(trim.Trim.SettleKey)
-	s.NoError(s.cat.RearmSettle(s.Context(), m, a.chain, time.Minute))
+	s.NoError(s.cat.RearmSettle(s.Context(), m, a.chain, time.Hour))
+	s.NotContains(s.store.mirror, m.Due.Key)
 	s.ErrorIs(s.cat.Retire(s.Context(), m, at, trim), catalog.ErrMoved)
 
 	trim, err = s.cat.ReadTrim(s.Context(), a.chain)

@@ -48,18 +48,23 @@ func (c *Catalog) Chains(ctx context.Context) ([]ChainView, error) {
 			if err != nil {
 				return false, err
 			}
-			at, err := decodeChainRecord(id, r)
+			// Both at one revision, later than the page: else the cursors could be out of order.
+			recs, err := c.store.Get(ctx, r.Key, TrimKey(id))
 			if err != nil {
 				return false, err
 			}
-			trim, err := c.ReadTrim(ctx, id)
+			if !recs[0].Exists() || !recs[1].Exists() {
+				return true, nil // retired since the page was read
+			}
+			at, err := decodeChainRecord(id, recs[0])
 			if err != nil {
 				return false, err
 			}
-			if trim.Version == 0 {
-				return true, nil // retired between the two reads
+			trim, err := DecodeTrim(recs[1].Value)
+			if err != nil {
+				return false, fmt.Errorf("%s: %w", recs[1].Key, err)
 			}
-			out = append(out, ChainView{ID: id, Chain: at.Chain, Trim: trim.Trim, Live: id.Epoch == live})
+			out = append(out, ChainView{ID: id, Chain: at.Chain, Trim: trim, Live: id.Epoch == live})
 			return true, nil
 		})
 		if err != nil {

@@ -135,3 +135,29 @@ func TestChainsShowsEveryChainUntilItIsRetired(t *testing.T) {
 	require.Equal(t, []catalog.ChainID{a1, b2}, got)
 	require.Equal(t, []bool{false, false}, live)
 }
+
+// A chain's cursors are read together: however fast it is settled meanwhile, they are in order.
+func TestChainsCursorsAreOfOneMoment(t *testing.T) {
+	s := newSetup(t, 128)
+	a, owed := s.settledSlots(1)
+	id := owed[0].Batch.Inventory[0].Stream
+	rewritten := func(owed []catalog.BatchAt, upTo uint64) {
+		s.NoError(s.cat.CompleteBatches(s.Context(), a.chain, owed))
+		_, err := s.cat.AdvanceTrim(s.Context(), a.chain, upTo, 0)
+		s.NoError(err)
+	}
+	rewritten(owed, 1)
+	s.during("get", 1, func() {
+		s.slots(a, 1, id)
+		s.absorbed(a, 1)
+		s.steps(s.world.publish([][]catalog.SpanAt{s.spans(id)[1:]}), 3)
+		owed, err := s.cat.OwedBatches(s.Context(), a.chain, 1, 2)
+		s.NoError(err)
+		rewritten(owed, 2)
+	})
+	chains, err := s.cat.Chains(s.Context())
+	s.NoError(err)
+	s.Len(chains, 1)
+	s.Equal(uint64(2), chains[0].Trim.Rewritten)
+	s.LessOrEqual(chains[0].Trim.Rewritten, chains[0].Chain.Checkpoint)
+}

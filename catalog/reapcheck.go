@@ -133,6 +133,8 @@ func (c *Catalog) armGC(ctx context.Context, b *batch, object string, refs []Ref
 	if err != nil {
 		return fmt.Errorf("gc record of %s: %w", object, err)
 	}
+	// Also where the standing marker promises enough: were it resolved meanwhile, nobody would reclaim.
+	b.when(metastore.At(GCKey(object), recs[0].Version))
 	if recs[0].Exists() {
 		old, err := DecodeGCRecord(recs[0].Value)
 		if err != nil {
@@ -151,7 +153,6 @@ func (c *Catalog) armGC(ctx context.Context, b *batch, object string, refs []Ref
 		}
 		c.branch("gc.replaced")
 	}
-	b.when(metastore.At(GCKey(object), recs[0].Version))
 	var m GCMarker
 	for _, ref := range refs {
 		m.add(ref.Stream)

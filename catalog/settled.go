@@ -147,9 +147,16 @@ func (c *Catalog) RipenBatch(ctx context.Context, m BatchAt) error {
 }
 
 // DelayBatch moves the marker of a batch that cannot be settled now to a later ready
-// time, at least MinRearm ahead; a flagged one keeps only its damaged inventory.
+// time, at least MinRearm ahead; a flagged one keeps only its damaged inventory, and is attributed to
+// the streams in it.
 func (c *Catalog) DelayBatch(ctx context.Context, m BatchAt, v Batch, delay time.Duration) error {
 	v.Ready = unixMS(c.clk.Now().Add(max(delay, MinRearm)))
+	if v.Damaged {
+		v.Attribution = Attribution{}
+		for _, it := range v.Inventory {
+			v.add(it.Stream)
+		}
+	}
 	return c.rewriteBatch(ctx, "delaying a batch of "+m.Chain.String(), m, v)
 }
 

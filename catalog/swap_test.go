@@ -186,7 +186,7 @@ func TestSwapNeedsItsIntent(t *testing.T) {
 	s := newSetup(t, 128)
 	ids, p := s.packed(2)
 	s.steps(p, 1)
-	_, err := s.cat.Swap(s.Context(), catalog.Publish{Object: p.armed.Object, Size: p.object.size()}, p.runs)
+	_, err := s.cat.Swap(s.Context(), catalog.Publish{Object: "settled/unheard", Size: p.object.size()}, p.runs)
 	s.ErrorIs(err, catalog.ErrIntentLost, "an object that was never announced is never named")
 
 	in, ok, err := s.cat.ReadIntent(s.Context(), p.armed.Object)

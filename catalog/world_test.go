@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nova-store/nova/catalog"
@@ -354,3 +355,6 @@ func (w *world) marker(key string) catalog.MarkerAt {
 	r := w.store.mirror[key]
 	return catalog.MarkerAt{Due: must(catalog.ParseDue(key)), Value: r.Value, Version: r.Version}
 }
+
+// folded is an object's key as a subject.
+func (w *world) folded(object string) string { return strings.ReplaceAll(object, "/", "!") }

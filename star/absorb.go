@@ -2,7 +2,6 @@ package star
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -112,11 +111,11 @@ func (s *Star) absorbed(e *epoch, flights []*flight, out *catalog.Absorbed) {
 // outcome turns a verdict into an answer.
 //
 // Of an append that was tried before, a rejection is only final where the earlier
-// slot must meet the same one whenever it is absorbed: a next offset does not come back,
-// nor does a producer's epoch. A deleted stream may, and a gap may be closed.
+// slot must meet the same one whenever it is absorbed: a next offset does not go back, though it
+// may yet come to the one expected; a producer that is not at its first append is known as fenced, or not
+// at all. A deleted stream may come back, and a gap may be closed.
 func outcome(p *pending, v catalog.Verdict) (AppendResult, error) {
 	r := AppendResult{Stream: p.stream}
-	var err error
 	switch v.Code {
 	case catalog.Accepted:
 		r.First, r.Last, r.OffsetsKnown = v.First, v.Last, true
@@ -128,20 +127,23 @@ func outcome(p *pending, v catalog.Verdict) (AppendResult, error) {
 		r.Duplicate = true
 		return r, nil
 	case catalog.WrongOffset:
-		return r, &WrongOffsetError{Stream: p.stream, Expected: *p.expected, Next: v.Next}
+		err := &WrongOffsetError{Stream: p.stream, Expected: *p.expected, Next: v.Next}
+		if *p.expected < v.Next {
+			return r, err
+		}
+		return r, p.refused(err)
 	case catalog.ProducerFenced:
-		return r, fmt.Errorf("%w: producer %q, epoch %d", ErrProducerFenced, p.producer.ID, p.producer.Epoch)
+		err := fmt.Errorf("%w: producer %q, epoch %d", ErrProducerFenced, p.producer.ID, p.producer.Epoch)
+		if p.producer.Seq > 0 {
+			return r, err
+		}
+		return r, p.refused(err)
 	case catalog.ProducerLost:
 		return r, fmt.Errorf("%w: producer %q", ErrProducerLost, p.producer.ID)
 	case catalog.ProducerGap:
-		err = &ProducerGapError{Producer: p.producer.ID, Seq: p.producer.Seq, Next: v.Next}
+		return r, p.refused(&ProducerGapError{Producer: p.producer.ID, Seq: p.producer.Seq, Next: v.Next})
 	case catalog.NoStream:
-		err = fmt.Errorf("%w: id %v", catalog.ErrNoStream, p.stream)
-	default:
-		err = fmt.Errorf("verdict %v: %w", v.Code, ErrOutcomeUnknown)
+		return r, p.refused(fmt.Errorf("%w: id %v", catalog.ErrNoStream, p.stream))
 	}
-	if p.retried && !errors.Is(err, ErrOutcomeUnknown) {
-		err = fmt.Errorf("%w: an earlier try may be absorbed later; now: %w", ErrOutcomeUnknown, err)
-	}
-	return r, err
+	return r, fmt.Errorf("verdict %v: %w", v.Code, ErrOutcomeUnknown)
 }

@@ -155,7 +155,7 @@ func (s *Star) fail(f *flight, err error) {
 	s.mu.Lock()
 	woken := f.all()
 	for _, p := range woken {
-		s.finish(p, AppendResult{Stream: p.stream}, err)
+		s.finish(p, AppendResult{Stream: p.stream}, p.refused(err))
 	}
 	s.mu.Unlock()
 	unpark(woken)

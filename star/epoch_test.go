@@ -2,7 +2,9 @@ package star_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -108,6 +110,51 @@ func TestRetryAndSettleAbsorbOnce(t *testing.T) {
 	require.Equal(t, star.AppendResult{Stream: id, OffsetsKnown: true, Duplicate: true}, a.res)
 	require.Equal(t, []string{"once"}, r.all("s"))
 	require.Len(t, r.events.minted, 2)
+}
+
+// The retry of an append that expects an offset not reached yet is turned down, but its earlier
+// slot may be absorbed once the offset is reached: nobody may be told that nothing happened.
+func TestRetryIsTurnedDownForGoodOnlyWhereItsEarlierSlotMustBe(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		expected uint64
+		final    bool
+	}{{"an offset that is past", 0, true}, {"an offset still to come", 5, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			r := newRig(t, newWorld(t, sim.Config{Seed: 23}), "n", nil)
+			id := r.create("s")
+			r.mustAppend("s", "first")
+			release, held := r.holdAbsorbs()
+			a := r.begin(star.AppendRequest{Stream: id, Records: records("late"), Expected: &c.expected, Producer: &format.Producer{ID: "p", Since: 1}})
+			r.until(func() bool { return *held == 1 })
+			old, _, _ := r.star.Chain()
+			key := catalog.SlotKey(old, 1)
+			r.w.ExpireSession(r.w.StoreView().Session(catalog.RouteKey("a")))
+			r.until(func() bool { return len(r.events.minted) == 2 })
+			release()
+			r.wait(a)
+			require.Error(t, a.err)
+			r.mustAppend("s", "1", "2", "3", "4")
+			r.run(func(ctx context.Context) { // the settle duty comes at last
+				at, err := r.cat.ReadChain(ctx, old)
+				require.NoError(t, err)
+				dead, err := r.cat.ReadDead(ctx, old)
+				require.NoError(t, err)
+				fence, err := r.cat.TakeFence(ctx, at, dead)
+				require.NoError(t, err)
+				body, err := r.bucket.Get(ctx, key, 0, -1)
+				require.NoError(t, err)
+				footer, err := format.Parse(body)
+				require.NoError(t, err)
+				_, err = r.cat.Absorb(ctx, catalog.AbsorbRequest{Chain: old, Fence: &fence,
+					Slots: []catalog.SlotIn{{Slot: 1, Size: int64(len(body)), Footer: &footer}}})
+				require.NoError(t, err)
+			})
+			appeared := slices.Contains(r.all("s"), "late")
+			require.Equal(t, !c.final, appeared)
+			require.Equal(t, c.final, !errors.Is(a.err, star.ErrOutcomeUnknown), "%v", a.err)
+		})
+	}
 }
 
 func TestSlotUndecidedPastItsDeadlineFences(t *testing.T) {

@@ -1,6 +1,7 @@
 package star
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/nova-store/nova/catalog"
@@ -32,6 +33,15 @@ type pending struct {
 // recordWeight is what a record costs beside its payload: its slice header here and
 // its framing in the flight.
 const recordWeight = 48
+
+// refused is why this try came to nothing; of an append that was tried before, that leaves
+// the earlier try's outcome open.
+func (p *pending) refused(why error) error {
+	if p.retried {
+		return fmt.Errorf("%w: an earlier try may be absorbed later; now: %w", ErrOutcomeUnknown, why)
+	}
+	return why
+}
 
 // timestamp of a record of p.
 func (p *pending) timestamp(r *Record) int64 {

@@ -181,11 +181,7 @@ func (s *Star) finishRun(ctx context.Context, err error) {
 	left := s.unqueue()
 	woken := left[:0]
 	for _, p := range left {
-		perr := stop
-		if p.retried {
-			perr = fmt.Errorf("%w: %w", ErrOutcomeUnknown, stop)
-		}
-		woken = append(woken, s.finish(p, AppendResult{Stream: p.stream}, perr))
+		woken = append(woken, s.finish(p, AppendResult{Stream: p.stream}, p.refused(stop)))
 	}
 	s.mu.Unlock()
 	unpark(woken)

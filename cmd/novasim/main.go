@@ -12,6 +12,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -72,7 +73,10 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	fs.BoolVar(&f.bench, "bench", false, "measure simulated steps per second")
 	fs.BoolVar(&f.stopAt, "fail-fast", true, "end a sweep at the first failure")
 	given := map[string]bool{}
-	if err := fs.Parse(args); err != nil {
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return exitHeld
+	case err != nil:
 		return exitUsage
 	}
 	fs.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
@@ -89,6 +93,16 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return usage("-seeds and -parallel must be above 0")
 	case f.cut != "" && f.scenario == "":
 		return usage("-cut needs a -scenario")
+	case f.scenario != "" && (f.seeds > 0 || f.duration > 0):
+		return usage("a -scenario is played under one seed: give -seed instead of -seeds or -duration")
+	case f.bench && (f.scenario != "" || f.seeds > 0 || f.duration > 0 || given["seed"]):
+		return usage("-bench takes no -scenario, -seed, -seeds or -duration")
+	case f.duration < 0:
+		return usage("-duration must be above 0")
+	case f.trace != "" && (f.bench || f.seeds > 0 || f.duration > 0 || f.cut == "all" || strings.HasPrefix(f.cut, "sample:")):
+		return usage("-trace is of one run: give it with -seed, -scenario or -cut STEP:SIDE")
+	case f.trace == "-" && f.output == "json":
+		return usage("-trace - and -output json both want standard output: give the trace a file")
 	case given["seed"] && (f.seeds > 0 || f.duration > 0):
 		return usage("-seed is one seed, -seeds and -duration are many: give -first instead")
 	}

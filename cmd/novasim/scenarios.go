@@ -15,6 +15,8 @@ type scenarioReport struct {
 	Scenario  string  `json:"scenario"`
 	Verdict   string  `json:"verdict"`
 	Invariant string  `json:"invariant"`
+	Object    string  `json:"object,omitempty"`
+	Text      string  `json:"text,omitempty"`
 	Cuts      int     `json:"cuts"`
 	Of        int     `json:"of"`
 	Steps     int     `json:"steps"`
@@ -61,24 +63,41 @@ func (c *command) playOnce(script *play.Script, cut *sim.Kill) int {
 		return exitUsage
 	}
 	start := time.Now()
-	o := play.Scenario(script, c.seed, cut, false, opt)
+	replay := fmt.Sprintf("novasim -scenario %s -seed %d", c.scenario, c.seed)
+	var o play.ScenarioOutcome
+	if cut == nil {
+		o = play.Scenario(script, c.seed, nil, false, opt)
+	} else {
+		// What must come out is what comes out without the cut.
+		uncut := play.Scenario(script, c.seed, nil, false, play.Options{})
+		if uncut.Finding == nil {
+			o = play.CutAt(script, c.seed, *cut, uncut.State, opt)
+			replay += fmt.Sprintf(" -cut %d:%s", cut.Step, cut.Side)
+		} else {
+			o = uncut
+		}
+	}
 	done()
 	wall := time.Since(start)
 	if c.output == "json" {
-		c.json(newReport(&o.Outcome, wall))
+		r := newReport(&o.Outcome, wall)
+		if o.Finding != nil {
+			r.Replay = replay
+		}
+		c.json(r)
 		return status(o.Finding)
 	}
 	fmt.Fprintf(c.out, "%s %s: %d steps, %v of virtual time in %v, hash %016x\n", script.Name, verdict(o.Finding),
 		o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
 	if o.Finding != nil {
-		fmt.Fprintf(c.out, "\n%s", o.Finding.Report())
+		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", o.Finding.Report(), replay)
 	}
 	return status(o.Finding)
 }
 
 func (c *command) cutAll(script *play.Script, limit int) int {
 	start := time.Now()
-	rep, err := play.Cuts(script, c.seed, limit, func(n int, do func(i int)) {
+	rep := play.Cuts(script, c.seed, limit, func(n int, do func(i int)) {
 		var next atomic.Int64
 		parallel(c.parallel, func() {
 			for {
@@ -89,16 +108,15 @@ func (c *command) cutAll(script *play.Script, limit int) int {
 				do(i)
 			}
 		})
-	}, nil)
-	if err != nil {
-		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
-		return exitBroken
-	}
+	})
 	r := scenarioReport{Scenario: script.Name, Verdict: verdict(rep.FirstFinding), Cuts: rep.Cuts, Of: rep.Of, Steps: rep.Steps,
 		Broken: rep.Broken, Wall: time.Since(start).Seconds()}
-	if rep.First != nil {
-		r.Invariant = rep.FirstFinding.Invariant
-		r.Replay = fmt.Sprintf("novasim -scenario %s -seed %d -cut %d:%s", c.scenario, c.seed, rep.First.FirstStep, rep.First.Side)
+	if f := rep.FirstFinding; f != nil {
+		r.Invariant, r.Object, r.Text = f.Invariant, f.Object, f.Text
+		r.Replay = fmt.Sprintf("novasim -scenario %s -seed %d", c.scenario, c.seed)
+		if rep.First != nil {
+			r.Replay += fmt.Sprintf(" -cut %d:%s", rep.First.FirstStep, rep.First.Side)
+		}
 	}
 	if c.output == "json" {
 		c.json(r)

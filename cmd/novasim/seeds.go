@@ -36,6 +36,7 @@ type report struct {
 	Hash      string         `json:"hash"`
 	Faults    []string       `json:"faults"`
 	Marks     map[string]int `json:"marks"`
+	Replay    string         `json:"replay,omitempty"`
 }
 
 func verdict(f *sim.Finding) string {
@@ -104,15 +105,20 @@ func (c *command) one() int {
 	o := play.Seed(c.seed, opt)
 	done()
 	wall := time.Since(start)
+	replay := fmt.Sprintf("novasim -seed %d", c.seed)
 	if c.output == "json" {
-		c.json(newReport(&o, wall))
+		r := newReport(&o, wall)
+		if o.Finding != nil {
+			r.Replay = replay
+		}
+		c.json(r)
 		return status(o.Finding)
 	}
 	fmt.Fprintf(c.out, "seed %d %s: %d steps, %v of virtual time in %v, hash %016x\n",
 		o.Seed, verdict(o.Finding), o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
 	fmt.Fprintf(c.out, "faults: %s\n", strings.Join(o.Faults, ", "))
 	if o.Finding != nil {
-		fmt.Fprintf(c.out, "\n%s\nreplay: novasim -seed %d\n", o.Finding.Report(), c.seed)
+		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n", o.Finding.Report(), o.Plan, replay)
 	}
 	return status(o.Finding)
 }
@@ -167,10 +173,11 @@ func (c *command) sweep() int {
 	wall := time.Since(start)
 	slices.SortFunc(broken, func(a, b play.Outcome) int { return int(int64(a.Seed) - int64(b.Seed)) })
 	var first *sim.Finding
+	plan := ""
 	r := sweepReport{Seeds: n, Verdict: "held", Broken: []report{}, Steps: steps, Virtual: virtual.Seconds(), Wall: wall.Seconds(), Marks: marks}
 	for i := range broken {
 		if first == nil {
-			first = broken[i].Finding
+			first, plan = broken[i].Finding, broken[i].Plan
 			r.Verdict, r.Replay = "broken", fmt.Sprintf("novasim -seed %d", broken[i].Seed)
 		}
 		r.Broken = append(r.Broken, newReport(&broken[i], 0))
@@ -185,7 +192,7 @@ func (c *command) sweep() int {
 		fmt.Fprintf(c.out, "  %8d  %s\n", marks[name], name)
 	}
 	if first != nil {
-		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", first.Report(), r.Replay)
+		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n", first.Report(), plan, r.Replay)
 	}
 	return status(first)
 }

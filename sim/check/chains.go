@@ -199,6 +199,21 @@ func (ch *chain) frontierNow() uint64 {
 	return ch.rec.Checkpoint
 }
 
+// bounded is the part of invariant 7 on which a seal's window rests: a slot that is put
+// lies below the chain's first empty one + W.
+func (ch *chain) bounded(c *Checker, o *object) {
+	if !ch.exists {
+		return
+	}
+	empty := ch.rec.Checkpoint
+	for i, _ := slices.BinarySearch(ch.slots, empty); i < len(ch.slots) && ch.slots[i] == empty; i++ {
+		empty++
+	}
+	if o.slot >= empty+ch.rec.Window {
+		c.fail(Bounded, o.key, "slot %d was put while slot %d is empty and the window is %d", o.slot, empty, ch.rec.Window)
+	}
+}
+
 // watched is invariant 1 for a slot. Its clauses are those of docs/invariants.md.
 func (ch *chain) watched(p uint64) bool {
 	if ch.exists && p >= ch.rec.Checkpoint && ch.settles > 0 {

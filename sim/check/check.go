@@ -41,7 +41,6 @@ type Checker struct {
 
 	decoder *format.Decoder
 	due     map[string]catalog.Queue // standing markers of the queues that must drain
-	settled uint64                   // commits checked
 
 	// What the change at hand touched.
 	touchedObjects []*object
@@ -73,7 +72,6 @@ func (c *Checker) fail(invariant, object, text string, args ...any) {
 
 // commit takes a change of the store: first all of it, then what it touched is judged.
 func (c *Checker) commit(m *sim.Commit) {
-	c.settled++
 	for i := range m.Changes {
 		ch := &m.Changes[i]
 		key := ch.New.Key
@@ -151,7 +149,9 @@ func (c *Checker) dueChanged(key string, old, now metastore.Record) {
 	n := delta(old, now)
 	switch d.Queue {
 	case catalog.Orphan:
-		c.touchObject(d.Object()).intents += n
+		o := c.touchObject(d.Object())
+		o.intents += n
+		o.intentGone = o.intentGone || n < 0
 	case catalog.Reap:
 		c.touchObject(d.Object()).reaps += n
 	case catalog.GC:

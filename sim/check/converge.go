@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
 )
 
 // unregistered are the queues that no duty works on yet: their markers stand.
@@ -72,19 +73,13 @@ func (c *Checker) chainIDs() []catalog.ChainID {
 	return ids
 }
 
-// Finish judges the end of a run: nothing acknowledged is lost, and, where the world should have
-// converged, it has.
-func (c *Checker) Finish(live []string, converged bool) {
-	if id, lost := c.lostAppend(); lost {
-		c.fail(Lost, fmt.Sprint(id), "append %d was acknowledged and is nowhere", id)
-	}
-	if !converged {
-		return
-	}
+// Finish judges the end of a run, at which the world should have converged.
+func (c *Checker) Finish(live []string) {
 	if what := c.Unsettled(live); what != "" {
 		c.fail(Convergence, strings.TrimPrefix(what, "a marker stands: "), "the world did not converge: %s", what)
 	}
 	c.whole()
+	c.indexes()
 }
 
 // whole compares the shadow with the world, in full: what the incremental checks
@@ -98,6 +93,47 @@ func (c *Checker) whole() {
 	}
 	if have := c.w.BucketView().Len(); have != n {
 		c.fail("harness", "bucket", "the bucket holds %d objects, the checker knows %d", have, n)
+	}
+}
+
+// indexes compares, at the end, each second key with what it is an index of: an entry of
+// nothing is one that nobody will ever remove.
+func (c *Checker) indexes() {
+	v := c.w.StoreView()
+	v.Scan(metastore.Prefix("schedule/"), func(r metastore.Record) bool {
+		d, err := catalog.ParseDue(r.Key)
+		if err != nil {
+			c.fail(Bounded, r.Key, "unreadable: %v", err)
+			return false
+		}
+		b, err := catalog.DecodeBatch(v.Get(d.PrimaryKey()).Value)
+		if err != nil || uint64(b.Ready) != d.Order {
+			c.fail(Convergence, r.Key, "a schedule entry of no standing batch marker remains")
+		}
+		return true
+	})
+	v.Scan(metastore.Prefix("pending/"), func(r metastore.Record) bool {
+		tail := r.Key[len(catalog.PendingPrefix(0)):]
+		if key := "due/" + strings.Replace(strings.Replace(tail, "~", "/", 1), "~", "/", 1); !v.Get(key).Exists() {
+			c.fail(Convergence, r.Key, "a pending entry of no standing marker remains")
+		}
+		return true
+	})
+	v.Scan(metastore.Prefix("gc/"), func(r metastore.Record) bool {
+		if g, err := catalog.DecodeGCRecord(r.Value); err != nil || !v.Get(g.Marker).Exists() {
+			c.fail(Convergence, r.Key, "it names no standing gc marker")
+		}
+		return true
+	})
+	for _, id := range c.chainIDs() {
+		if ch := c.chains[id]; ch.trimExists && !v.Get(ch.trim.SettleKey).Exists() {
+			c.fail(Watched, catalog.TrimKey(id), "it names no standing settle marker")
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.names)) {
+		if s := c.stream(c.names[name]); s.mark.RetentionKey != "" && !v.Get(s.mark.RetentionKey).Exists() {
+			c.fail(Convergence, catalog.MarkKey(s.id), "it names no standing retention marker")
+		}
 	}
 }
 

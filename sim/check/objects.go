@@ -12,12 +12,22 @@ type object struct {
 	exists, touched           bool
 	body                      []byte
 	footer                    format.Footer
-	sections                  [][]recordID // of each section, decoded when first needed
+	sections                  [][]record // of each section, decoded when first needed
 	refs, intents, reaps, gcs int
-	spans                     int // spans of streams that are not torn down
+	spans                     int    // that name it
+	held                      uint64 // records that they hold
+	intentGone                bool   // in the commit at hand
 	chain                     *chain
 	slot                      uint64
 	isSlot, isProbe           bool
+}
+
+// records returns how many records the object's sections have.
+func (o *object) records() (n uint64) {
+	for i := range o.footer.Sections {
+		n += uint64(o.footer.Sections[i].Records)
+	}
+	return n
 }
 
 func (c *Checker) object(key string) *object {
@@ -67,11 +77,12 @@ func (c *Checker) put(o *object, body []byte) {
 		c.fail(Dangling, o.key, "an object was put that does not parse: %v", err)
 		return
 	}
-	o.body, o.footer, o.sections = body, f, make([][]recordID, len(f.Sections))
+	o.body, o.footer, o.sections = body, f, make([][]record, len(f.Sections))
 	if o.isSlot {
 		if f.Star != o.chain.id.Star || f.Epoch != o.chain.id.Epoch || f.Slot != o.slot {
 			c.fail(Dangling, o.key, "the object says it is slot %d of %s~%x", f.Slot, f.Star, f.Epoch)
 		}
+		o.chain.bounded(c, o)
 		o.chain.addSlot(o.slot)
 		c.touchChain(o.chain.id).dirty(o.slot, o.slot+1)
 	}
@@ -108,24 +119,30 @@ func (c *Checker) judgeObject(o *object) {
 	if o.exists && !o.isProbe && o.refs+o.intents+o.reaps+o.gcs == 0 {
 		c.fail(Watched, o.key, "the object has no ref, no intent, no reap-check and no gc marker")
 	}
+	// What was never named is announced by no kill: whoever takes the intent away arms the
+	// reap-check, or these bytes stay for as long as their neighbours do.
+	if o.intentGone && o.exists && o.refs > 0 && o.reaps+o.gcs == 0 && o.held < o.records() {
+		c.fail(Watched, o.key, "its intent is gone, %d of its %d records are named by nothing, and no reap-check stands", o.records()-o.held, o.records())
+	}
+	o.intentGone = false
 	if !o.exists && o.refs == 0 && o.intents == 0 && o.reaps == 0 && o.gcs == 0 {
 		delete(c.objects, o.key)
 	}
 }
 
 // records returns the records of a section, decoding them when first needed.
-func (c *Checker) records(o *object, section int) []recordID {
+func (c *Checker) records(o *object, section int) []record {
 	if o.sections[section] != nil {
 		return o.sections[section]
 	}
 	s := &o.footer.Sections[section]
-	ids := make([]recordID, 0, s.Records)
+	ids := make([]record, 0, s.Records)
 	err := c.decoder.Records(o.body[s.Offset:s.Offset+s.Length], s.Stream, func(_ uint32, r format.Record) error {
 		id, index, count, ok := parsePayload(r.Data)
 		if !ok {
 			id, index, count = 0, 0, 0
 		}
-		ids = append(ids, recordID{id, index, count})
+		ids = append(ids, record{recordID{id, index, count}, r.Timestamp, uint32(len(r.Data))})
 		return nil
 	})
 	if err != nil {
@@ -136,7 +153,7 @@ func (c *Checker) records(o *object, section int) []recordID {
 }
 
 // held returns the records that a span of the object holds.
-func (c *Checker) held(key string, id catalog.StreamID, s *catalog.Span) ([]recordID, bool) {
+func (c *Checker) held(key string, id catalog.StreamID, s *catalog.Span) ([]record, bool) {
 	o := c.object(s.Object)
 	if !o.exists {
 		c.fail(Dangling, s.Object, "%s names an object that does not exist", key)

@@ -12,7 +12,6 @@ type known struct {
 	stream  string
 	records int
 	at      uint64 // offset of its first record + 1, once absorbed
-	acked   bool
 }
 
 // stream is a stream's catalog, and what each offset holds for ever.
@@ -23,16 +22,30 @@ type stream struct {
 	exists   bool
 	head     catalog.Head
 	mark     catalog.Mark
-	content  []recordID // by offset
+	content  []record // by offset
+	sums     []sums   // by offset
 	byFirst  map[uint64]uint64
 	byLast   map[uint64]span
-	edges    []uint64 // first and last+1 of the spans that changed
+	edges    []edge // of the spans that changed
 	watchWas uint64
 }
 
 type span struct {
 	first  uint64
 	object string
+}
+
+// edge is where a span begins, or one past where it ends, and the key of the record
+// by which it came to be looked at.
+type edge struct {
+	at  uint64
+	key string
+}
+
+// sums are what a stream's records come to, up to an offset.
+type sums struct {
+	bytes        uint64
+	maxTimestamp int64
 }
 
 func (c *Checker) stream(id catalog.StreamID) *stream {
@@ -107,8 +120,10 @@ func (c *Checker) spanChanged(key string, old, now metastore.Record) {
 		v, _ := catalog.DecodeSpan(old.Value)
 		delete(s.byFirst, v.First)
 		delete(s.byLast, v.Last())
-		s.edges = append(s.edges, v.First, v.Last()+1)
-		c.touchObject(v.Object).spans--
+		s.edges = append(s.edges, edge{v.First, key}, edge{v.Last() + 1, key})
+		o := c.touchObject(v.Object)
+		o.spans--
+		o.held -= v.Count
 	}
 	if !now.Exists() {
 		return
@@ -120,18 +135,36 @@ func (c *Checker) spanChanged(key string, old, now metastore.Record) {
 	}
 	s.byFirst[v.First] = v.Last()
 	s.byLast[v.Last()] = span{v.First, v.Object}
-	s.edges = append(s.edges, v.First, v.Last()+1)
-	c.touchObject(v.Object).spans++
+	s.edges = append(s.edges, edge{v.First, key}, edge{v.Last() + 1, key})
+	o := c.touchObject(v.Object)
+	o.spans++
+	o.held += v.Count
 	ids, ok := c.held(key, id, &v)
 	if !ok {
 		return
 	}
-	c.holds(key, s, v.First, ids)
+	if c.holds(key, s, v.First, ids) {
+		c.sums(key, s, &v)
+	}
+}
+
+// sums compares what a span says of its records, from which retention and seeks by time
+// are told, with the records.
+func (c *Checker) sums(key string, s *stream, v *catalog.Span) {
+	before := sums{}
+	if v.First > 0 {
+		before = s.sums[v.First-1]
+	}
+	end := s.sums[v.Last()]
+	if v.Bytes != end.bytes-before.bytes || v.BytePos != end.bytes || v.MaxTimestamp != end.maxTimestamp || v.FirstTimestamp != s.content[v.First].timestamp {
+		c.fail(Dangling, key, "the span says %d bytes up to %d and times %d to %d; its records have %d up to %d and %d to %d", v.Bytes, v.BytePos,
+			v.FirstTimestamp, v.MaxTimestamp, end.bytes-before.bytes, end.bytes, s.content[v.First].timestamp, end.maxTimestamp)
+	}
 }
 
 // holds compares what a span holds with what its offsets hold for ever, and takes
 // new offsets in.
-func (c *Checker) holds(key string, s *stream, first uint64, ids []recordID) {
+func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool {
 	for i, r := range ids {
 		at := first + uint64(i)
 		switch {
@@ -139,29 +172,37 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []recordID) {
 			if s.content[at] != r {
 				c.fail(Lost, key, "offset %d held record %d of append %d and now holds record %d of append %d",
 					at, s.content[at].index, s.content[at].id, r.index, r.id)
-				return
+				return false
 			}
 			continue
 		case at > uint64(len(s.content)):
 			c.fail(Lost, key, "offset %d appears before %d", at, len(s.content))
-			return
+			return false
 		}
 		k := c.known[r.id]
 		switch {
 		case k == nil || int(r.count) != k.records:
 			c.fail(Lost, key, "offset %d holds a record of append %d, which nobody sent", at, r.id)
-			return
+			return false
+		case k.stream != s.rec.Name:
+			c.fail(Lost, key, "offset %d of stream %q holds a record of append %d, which was sent to %q", at, s.rec.Name, r.id, k.stream)
+			return false
 		case r.index == 0 && k.at != 0:
 			c.fail(Lost, key, "append %d appears at offset %d and again at %d", r.id, k.at-1, at)
-			return
+			return false
 		case r.index == 0:
 			k.at = at + 1
 		case k.at+uint64(r.index) != at+1:
 			c.fail(Lost, key, "record %d of append %d appears at offset %d, its first at %d", r.index, r.id, at, int64(k.at)-1)
-			return
+			return false
 		}
-		s.content = append(s.content, r)
+		sum := sums{uint64(r.size), r.timestamp}
+		if at > 0 {
+			sum = sums{s.sums[at-1].bytes + uint64(r.size), max(s.sums[at-1].maxTimestamp, r.timestamp)}
+		}
+		s.content, s.sums = append(s.content, r), append(s.sums, sum)
 	}
+	return true
 }
 
 // judgeStream is that the spans tile the stream without a gap, from the watermark to
@@ -174,8 +215,12 @@ func (c *Checker) judgeStream(s *stream) {
 	if s.head.Next != uint64(len(s.content)) {
 		c.fail(Lost, catalog.HeadKey(s.id), "the next offset is %d, the catalog holds %d", s.head.Next, len(s.content))
 	}
-	s.edges = append(s.edges, s.head.Next)
-	for _, e := range s.edges {
+	if s.mark.Watermark > s.head.Next {
+		c.fail(Lost, catalog.MarkKey(s.id), "the watermark %d is beyond the next offset %d", s.mark.Watermark, s.head.Next)
+	}
+	s.edges = append(s.edges, edge{s.head.Next, catalog.HeadKey(s.id)})
+	for _, edge := range s.edges {
+		e := edge.at
 		if e <= s.mark.Watermark {
 			continue
 		}
@@ -183,7 +228,7 @@ func (c *Checker) judgeStream(s *stream) {
 		_, ends := s.byLast[e-1]
 		_, begins := s.byFirst[e]
 		if ends != begins && e != s.head.Next || e == s.head.Next && (!ends || begins) {
-			c.fail(Lost, catalog.SpanKey(s.id, e), "a gap in the catalog of stream %q at offset %d", s.rec.Name, e)
+			c.fail(Lost, edge.key, "a gap in the catalog of stream %q at offset %d", s.rec.Name, e)
 			break
 		}
 	}
@@ -208,23 +253,18 @@ func (c *Checker) Acknowledged(id uint64, stream catalog.StreamID, first, last u
 		c.fail(Lost, key, "append %d was acknowledged, but never sent", id)
 	case k.at == 0:
 		c.fail(Lost, key, "append %d was acknowledged before it was absorbed", id)
+	case c.names[k.stream] != stream:
+		c.fail(Lost, key, "append %d to %q was acknowledged by another stream", id, k.stream)
 	case !offsetsKnown:
 	case k.at-1 != first || last != first+uint64(k.records)-1:
 		c.fail(Lost, key, "append %d was acknowledged at %d to %d and is at %d", id, first, last, k.at-1)
 	}
-	if k != nil {
-		k.acked = true
-	}
 }
-
-// Absent judges a definite refusal: the append is not there, and never will be.
-// It is called again at the end of the run.
-func (c *Checker) Absent(id uint64) bool { return c.known[id] == nil || c.known[id].at == 0 }
 
 // Refused judges an answer that says that the append is not there and never will be.
 func (c *Checker) Refused(id uint64, stream string) {
-	if !c.Absent(id) {
-		c.fail(Lost, stream, "append %d was refused and is at offset %d", id, c.known[id].at-1)
+	if k := c.known[id]; k != nil && k.at != 0 {
+		c.fail(Lost, stream, "append %d was refused and is at offset %d", id, k.at-1)
 	}
 	delete(c.known, id) // should it appear later, nobody has sent it
 }
@@ -263,7 +303,7 @@ func (c *Checker) Read(stream catalog.StreamID, first uint64, payloads [][]byte)
 		case at >= uint64(len(s.content)):
 			c.fail(Lost, key, "a reader was given offset %d before it was absorbed", at)
 			return
-		case s.content[at] != recordID{id, index, count}:
+		case s.content[at].recordID != recordID{id, index, count}:
 			c.fail(Lost, key, "a reader was given record %d of append %d at offset %d, which holds record %d of append %d",
 				index, id, at, s.content[at].index, s.content[at].id)
 			return
@@ -297,18 +337,4 @@ func (c *Checker) State() map[string]Logical {
 		out[name] = l
 	}
 	return out
-}
-
-// Lost returns an acknowledged append that is not in its stream, if there is one.
-func (c *Checker) lostAppend() (uint64, bool) {
-	var ids []uint64
-	for id, k := range c.known {
-		if k.acked && k.at == 0 {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) == 0 {
-		return 0, false
-	}
-	return slices.Min(ids), true
 }

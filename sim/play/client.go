@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/sim/check"
@@ -60,8 +62,12 @@ func (g *game) send(ctx context.Context, c *sim.Client, p *Process, a appendArgs
 	return ans.res, ans.err
 }
 
-// definitelyNot tells whether an answer says that the append did not happen and never will.
+// definitelyNot tells whether an answer says that the append did not happen and never
+// will: one that also says that the outcome is unknown does not.
 func definitelyNot(err error) bool {
+	if errors.Is(err, star.ErrOutcomeUnknown) {
+		return false
+	}
 	for _, e := range []error{star.ErrOverloaded, star.ErrNotReady, star.ErrShuttingDown, star.ErrBadRequest, star.ErrTooLarge,
 		star.ErrWrongOffset, star.ErrProducerGap, star.ErrProducerFenced, catalog.ErrNoStream, sim.ErrDown} {
 		if errors.Is(err, e) {
@@ -168,9 +174,9 @@ func (g *game) readAll(ctx context.Context, c *sim.Client, p *Process, name stri
 	}
 }
 
-// trim moves a stream's watermark, and kills the spans wholly below it. It stands in
-// for the retention duty, which drives the same primitive.
-func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string, upTo uint64) error {
+// trim moves a stream's watermark, and kills the spans wholly below it, so many in a call of
+// the primitive, and up to eight side by side. It stands in for the retention duty and all others that kill.
+func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string, upTo uint64, atOnce int) error {
 	err, lost := sim.Call(ctx, c, p.Inc, "trim", func(ctx context.Context) error {
 		id, err := p.Cat.FindStream(ctx, name)
 		if err != nil {
@@ -190,7 +196,14 @@ func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string,
 			for n < len(spans) && below(spans[n]) {
 				n++
 			}
-			if _, err := p.Cat.Kill(ctx, spans[:n], below); err != nil {
+			killers := clock.NewGroup(p.Inc.Clock(), 0)
+			for part := range slices.Chunk(spans[:n], atOnce) {
+				_ = killers.Go(ctx, "kill", func(ctx context.Context) error {
+					_, err := p.Cat.Kill(ctx, part, below)
+					return err
+				})
+			}
+			if err := killers.Wait(ctx); err != nil {
 				return err
 			}
 			if n < len(spans) || !more {

@@ -1,8 +1,6 @@
 package play
 
 import (
-	"fmt"
-
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/sim/check"
 )
@@ -13,7 +11,7 @@ type CutReport struct {
 	Of     int // classes that there are
 	Steps  int // that the classes done stand for
 	Broken int
-	// First is the first cut that broke, with its finding.
+	// First is the first cut that broke, nil if that is the uncut run, and FirstFinding what.
 	First        *sim.Class
 	FirstFinding *sim.Finding
 }
@@ -21,11 +19,11 @@ type CutReport struct {
 // Cuts plays the script uncut, and then once for each class of cuts, with a kill
 // exactly there and a restart, and requires every invariant at every step and the same
 // logical state at the end. limit > 0 bounds how many classes are done, taken evenly; sweep runs
-// them, in parallel perhaps, and each may be told to progress.
-func Cuts(s *Script, seed uint64, limit int, sweep func(n int, do func(i int)), progress func(done, of int)) (CutReport, error) {
+// them, in parallel perhaps. A script that breaks uncut is not cut.
+func Cuts(s *Script, seed uint64, limit int, sweep func(n int, do func(i int))) CutReport {
 	uncut := Scenario(s, seed, nil, true, Options{})
 	if uncut.Finding != nil {
-		return CutReport{}, fmt.Errorf("%s does not hold without a cut: %s", s.Name, uncut.Finding.Report())
+		return CutReport{Of: len(uncut.Classes), Broken: 1, FirstFinding: uncut.Finding}
 	}
 	rep := CutReport{Of: len(uncut.Classes)}
 	var pick []sim.Class
@@ -36,10 +34,9 @@ func Cuts(s *Script, seed uint64, limit int, sweep func(n int, do func(i int)), 
 	}
 	findings := make([]*sim.Finding, len(pick))
 	sweep(len(pick), func(i int) {
-		findings[i] = CutAt(s, seed, pick[i], uncut.State)
-		if progress != nil {
-			progress(i, len(pick))
-		}
+		k := sim.Kill{Step: pick[i].FirstStep, Side: pick[i].Side}
+		o := CutAt(s, seed, k, uncut.State, Options{})
+		findings[i] = o.Finding
 	})
 	for i, f := range findings {
 		rep.Cuts++
@@ -50,17 +47,17 @@ func Cuts(s *Script, seed uint64, limit int, sweep func(n int, do func(i int)), 
 			}
 		}
 	}
-	return rep, nil
+	return rep
 }
 
-// CutAt plays the script with one cut and returns what broke, or nil.
-func CutAt(s *Script, seed uint64, c sim.Class, want map[string]check.Logical) *sim.Finding {
-	o := Scenario(s, seed, &sim.Kill{Step: c.FirstStep, Side: c.Side}, false, Options{})
-	if o.Finding != nil || want == nil {
-		return o.Finding
+// CutAt plays the script with one cut: a finding of it is also that the logical state at the
+// end is not the one wanted, that of the uncut run.
+func CutAt(s *Script, seed uint64, k sim.Kill, want map[string]check.Logical, opt Options) ScenarioOutcome {
+	o := Scenario(s, seed, &k, false, opt)
+	if o.Finding == nil {
+		if text := sameState(want, o.State); text != "" {
+			o.Finding = cutFinding(&o, text)
+		}
 	}
-	if text := sameState(want, o.State); text != "" {
-		return cutFinding(&o, text)
-	}
-	return nil
+	return o
 }

@@ -21,6 +21,7 @@ type plan struct {
 	trims   int           // rounds of the client that trims
 	trimGap time.Duration // between them, at most
 	trimAll bool          // each round trims every stream, side by side
+	atOnce  int           // spans that it kills in one call, several calls side by side
 	streams []string
 	chaos   chaosPlan
 	names   []string // of the faults that are on
@@ -29,9 +30,10 @@ type plan struct {
 // chaosPlan is what befalls nodes while clients work. Each rate is the chance that a
 // round of chaos does it.
 type chaosPlan struct {
-	every                           time.Duration
-	kill, pause, cut, drain, expire float64
-	down                            time.Duration // how long a node stays dead, at most
+	every                                          time.Duration
+	kill, pause, cut, drain, expire, outage, clock float64
+	down                                           time.Duration // how long a node stays dead, at most
+	skew                                           time.Duration // a clock that is set again is off by so much at most
 }
 
 // draw makes a seed's plan. It draws from a stream of its own, so that the plan of a
@@ -45,10 +47,54 @@ func draw(seed uint64) plan {
 	p.drawStreams(r)
 	p.drawFaults(r)
 	p.drawChaos(r)
-	if p.config.Embedded && r.Chance(0.2) {
+	switch {
+	case p.config.Embedded && r.Chance(0.2):
 		p.contend(r)
+	case !p.config.Embedded && r.Chance(0.15):
+		p.crawl(r)
 	}
 	return p
+}
+
+// crawl makes a world in which commits may be on their way for longer than a job may take and
+// an orphan may grow old: a publisher's swap is overtaken by the orphan duty that gives its object
+// up, a killer's commit by the reap-check that it leans on.
+func (p *plan) crawl(r *sim.Rand) {
+	p.names = append(p.names, "crawling-commits")
+	t := p.nodes[0].Timing
+	t.JobDeadline = ms(r, 3*time.Second, 6*time.Second)
+	t.PutHorizon = ms(r, time.Second, 2*time.Second)
+	t.MaxClockSkew = min(t.MaxClockSkew, 200*time.Millisecond)
+	t.SessionTTL = ms(r, time.Second, 3*time.Second)
+	base := t.PutHorizon + t.MaxClockSkew
+	t.ReapGrace = base + ms(r, time.Millisecond, time.Second)
+	t.OrphanGrace = base + t.JobDeadline + ms(r, time.Millisecond, time.Second)
+	t.TrimGrace, t.RetireGrace = base+t.SessionTTL+ms(r, time.Millisecond, time.Second), base+t.SessionTTL+ms(r, time.Millisecond, time.Second)
+	t.SettleAgeCap = ms(r, 0, time.Second)
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		n.Timing, n.Workers, n.IdleInterval = t, 2+r.N(3), ms(r, 100*time.Millisecond, time.Second)
+		p.setClock(r, i)
+	}
+	f := &p.config.Faults
+	f.CommitSlow, f.CommitSlowMax = 0.1+float64(r.N(4))*0.1, 2*t.OrphanGrace
+	f.DeletePartial = 0.3
+	f.BucketReadError = []float64{0, 0.1, 0.5}[r.N(3)]
+	p.trims, p.trimGap, p.trimAll = 4+r.N(8), ms(r, time.Second, 6*time.Second), true
+}
+
+// setClock draws how far a node's clock is off, and how it drifts: never further than
+// production's own bound, over any run.
+func (p *plan) setClock(r *sim.Rand, node int) {
+	const far = 30 * time.Millisecond // what 20 ppm come to in the longest safety phase, and more
+	p.skews[node], p.drifts[node], p.chaos.skew = 0, 0, 0
+	if p.config.Embedded {
+		return
+	}
+	if half := p.nodes[node].Timing.MaxClockSkew/2 - far; half > 0 {
+		p.chaos.skew = half
+		p.skews[node], p.drifts[node] = r.Between(-half, half), r.N(41)-20
+	}
 }
 
 // contend makes a world in which many streams share packed objects and are trimmed
@@ -57,7 +103,7 @@ func draw(seed uint64) plan {
 func (p *plan) contend(r *sim.Rand) {
 	p.names = append(p.names, "contended-reaps")
 	p.streams = p.streams[:0]
-	for i := range 9 + r.N(5) {
+	for i := range 9 + r.N(12) {
 		p.streams = append(p.streams, fmt.Sprintf("s%02d", i))
 	}
 	p.writers = p.writers[:0]
@@ -66,12 +112,45 @@ func (p *plan) contend(r *sim.Rand) {
 	}
 	p.trims, p.trimGap, p.trimAll = 20+r.N(20), ms(r, 200*time.Millisecond, 600*time.Millisecond), true
 	p.config.Faults.StoreLatency = sim.Latency{Base: time.Millisecond, Jitter: ms(r, 5*time.Millisecond, 40*time.Millisecond), Tail: r.N(3)}
+	grace := ms(r, 5*time.Millisecond, 100*time.Millisecond)
+	if r.Chance(0.7) {
+		// A few commits arrive when the reap-check that they lean on has just become ripe.
+		p.config.Faults.CommitSlow, p.config.Faults.CommitSlowMax = []float64{0.02, 0.06, 0.2}[r.N(3)], ms(r, grace, 4*grace)+20*time.Millisecond
+	}
 	for i := range p.nodes {
 		n := &p.nodes[i]
 		n.Timing.SettleAgeCap = ms(r, 0, 300*time.Millisecond)
-		n.Timing.ReapGrace = ms(r, 5*time.Millisecond, 100*time.Millisecond)
+		n.Timing.ReapGrace = grace
 		n.IdleInterval, n.Workers, n.SettleObjectMin = ms(r, 5*time.Millisecond, 40*time.Millisecond), 4, 1<<20
 	}
+	if r.Chance(0.5) {
+		p.lean(r)
+	}
+}
+
+// lean makes it a world of few streams, of which each object holds several spans, since a
+// swap of many is cut to fit small commits. They are killed one by one, side by side: each kill
+// but the first finds that the object's reap-check says all that is needed already.
+func (p *plan) lean(r *sim.Rand) {
+	p.names = append(p.names, "leaning-kills")
+	p.config.MaxOps = 32
+	p.streams = p.streams[:2]
+	for i := range p.writers {
+		w := &p.writers[i]
+		w.streams, w.records, w.burst, w.appends = p.streams, 1, 6, 150
+	}
+	grace := ms(r, 20*time.Millisecond, 100*time.Millisecond)
+	f := &p.config.Faults
+	f.StoreLatency = sim.Latency{Base: time.Millisecond, Jitter: ms(r, time.Millisecond, 5*time.Millisecond), Tail: r.N(3)}
+	f.CommitSlow, f.CommitSlowMax = 0.2, ms(r, grace, 3*grace)
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		n.Timing.SettleAgeCap, n.Timing.ReapGrace = ms(r, 50*time.Millisecond, 200*time.Millisecond), grace
+		n.FlightBytes, n.Window, n.MarkersPerEra = 100, 6, 16+r.N(32)
+		n.IdleInterval = ms(r, 5*time.Millisecond, 15*time.Millisecond)
+	}
+	// Trimmed late enough for what it kills to be settled, and in peace.
+	p.atOnce, p.trimGap, p.trims, p.chaos.every = 1, ms(r, 2*time.Second, 4*time.Second), 20, 0
 }
 
 // ms draws a whole number of milliseconds, so that times print short.
@@ -126,13 +205,8 @@ func (p *plan) drawNodes(r *sim.Rand, t catalog.Timing) {
 			c.Star = "a" // someone started the same star twice
 		}
 		p.nodes = append(p.nodes, c)
-		var skew time.Duration
-		drift := 0
-		if !p.config.Embedded && t.MaxClockSkew > 0 {
-			half := t.MaxClockSkew / 2
-			skew = r.Between(-half, half)
-		}
-		p.skews, p.drifts = append(p.skews, skew), append(p.drifts, drift)
+		p.skews, p.drifts = append(p.skews, 0), append(p.drifts, 0)
+		p.setClock(r, i)
 	}
 }
 
@@ -165,7 +239,12 @@ func (p *plan) drawStreams(r *sim.Rand) {
 		// More producers on one stream than a head remembers.
 		p.writers = append(p.writers, writerPlan{kind: writeIdempotent, streams: p.streams[:1], appends: 100, records: 1, size: 20, producersPerSeat: 90})
 	}
+	if r.Chance(0.04) {
+		// One whose first append is forgotten before it is tried again.
+		p.writers = append(p.writers, writerPlan{kind: writeForgotten, streams: p.streams[:1], appends: 2, records: 2, size: 20, burst: 8})
+	}
 	p.readers = r.N(3)
+	p.atOnce = []int{1, 3, 8}[r.N(3)]
 	if r.Chance(0.5) {
 		p.trims, p.trimGap, p.trimAll = 1+r.N(8), ms(r, time.Second, 20*time.Second), r.Chance(0.4)
 	}
@@ -268,5 +347,11 @@ func (p *plan) drawChaos(r *sim.Rand) {
 	}
 	if p.on(r, "session-expiry", 0.2) {
 		c.expire = 0.3
+	}
+	if p.on(r, "clock-steps", 0.3) {
+		c.clock = 0.3
+	}
+	if p.on(r, "outage", 0.2) {
+		c.outage = 0.3
 	}
 }

@@ -128,6 +128,14 @@ func (g *game) converge(most time.Duration) bool {
 	return false
 }
 
+// finish judges a world that should have converged, and whose clients should have ended.
+func (g *game) finish(converged bool) {
+	g.check.Finish(g.stars())
+	if !converged && g.w.Found() == nil {
+		g.w.Finding(check.Convergence, "clients", fmt.Sprintf("%d client tasks have not had their answers, long after faults have stopped", g.clients))
+	}
+}
+
 // look is how often the liveness phase asks whether the world has converged.
 const look = 2 * time.Second
 
@@ -141,19 +149,19 @@ func (g *game) goClient(name string, f func(ctx context.Context, c *sim.Client))
 	})
 }
 
-// readBack reads every stream through a living star and compares it, offset by
+// readBack reads every stream through a living star, and compares it, offset by
 // offset, with what was absorbed. It runs the world until that is done.
 func (g *game) readBack() {
-	p := g.serving(0)
-	if p == nil || g.w.Found() != nil {
+	if g.serving(0) == nil || g.w.Found() != nil {
 		return
 	}
 	names := slices.Sorted(maps.Keys(g.check.State()))
 	done := false
 	g.w.Client("read-back").Go(func(ctx context.Context) {
 		c := g.w.Client("read-back")
-		for _, name := range names {
-			if err := g.readAll(ctx, c, p, name); err != nil {
+		for i, name := range names {
+			// By each of the stars in turn: all see the same.
+			if err := g.readAll(ctx, c, g.serving(i), name); err != nil {
 				g.w.Finding(check.Lost, name, fmt.Sprintf("reading back stream %q: %v", name, err))
 			}
 		}

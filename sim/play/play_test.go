@@ -91,7 +91,8 @@ func TestClassesStandForTheirCuts(t *testing.T) {
 	require.Less(t, len(uncut.Classes), 2*uncut.Steps)
 	for step := 1; step <= uncut.Steps; step++ {
 		for _, side := range []sim.Side{sim.Before, sim.After} {
-			require.Nil(t, CutAt(s, 1, sim.Class{FirstStep: step, Side: side}, uncut.State), "step %d %v", step, side)
+			o := CutAt(s, 1, sim.Kill{Step: step, Side: side}, uncut.State, Options{})
+			require.Nil(t, o.Finding, "step %d %v", step, side)
 		}
 	}
 }
@@ -113,6 +114,7 @@ func TestScriptErrors(t *testing.T) {
 		"world embedded\nnode a\nstart b":             `x:3: start: no node "b" was declared above`,
 		"world embedded\ntiming trim-grace=1":         `x:2: timing trim-grace: "1" is not a duration`,
 		"world embedded\ntiming x=1s":                 "no such timing: x",
+		"world embedded\nnode a\npause a at=noon":     "a node may pause at=put",
 		"world embedded\nnode a\ntick soon":           `"soon" is not a duration`,
 		"world embedded\nnode a\ncreate s3..1":        `"s3..1" is not like s1..s20`,
 		"world shared\ntiming put-horizon=0s\nnode a": "unsafe timing",

@@ -41,7 +41,8 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 		k.Then = func(inc *sim.Incarnation) { g.restartAfter(inc.Node().Name(), 100*time.Millisecond) }
 		g.w.KillAt(k)
 	}
-	p := player{g: g, producers: make(map[string]*producer)}
+	p := player{g: g, producers: make(map[string]*producer), pauseAtPut: make(map[string]bool)}
+	g.w.OnBucket(p.putSettled)
 	for i := range s.steps {
 		p.play(&s.steps[i])
 		if g.w.Found() != nil {
@@ -50,15 +51,30 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 	}
 	if g.w.Found() == nil {
 		// Wherever the kill struck, the last statement included.
-		g.converge(bound(g.configs[g.order[0]]))
-		g.check.Finish(g.stars(), true)
+		g.finish(g.converge(bound(g.configs[g.order[0]])))
 	}
-	return ScenarioOutcome{Outcome: g.outcome(seed, nil), State: g.check.State(), Classes: g.w.Classes()}
+	out := ScenarioOutcome{State: g.check.State(), Classes: g.w.Classes()}
+	// A kill that strikes here has nothing more to break.
+	g.readBack()
+	g.drain()
+	out.Outcome = g.outcome(seed, nil)
+	return out
 }
 
 type player struct {
 	g         *game
 	producers map[string]*producer
+	// pauseAtPut are the nodes that pause once they have put their next settled object.
+	pauseAtPut map[string]bool
+}
+
+func (p *player) putSettled(e *sim.BucketEffect) {
+	if e.Delete || e.Inc == nil || !strings.HasPrefix(e.Key, "settled/") || !p.pauseAtPut[e.Inc.Node().Name()] {
+		return
+	}
+	delete(p.pauseAtPut, e.Inc.Node().Name())
+	p.g.w.Mark("scenario/paused-at-put")
+	e.Inc.Pause()
 }
 
 func (p *player) fail(st *statement, text string, args ...any) {
@@ -89,9 +105,12 @@ func (p *player) play(st *statement) {
 		g.stopping = false
 	case "pause", "resume":
 		for _, n := range st.args {
-			if inc := g.w.Node(n).Current(); inc != nil && st.verb == "pause" {
+			p.pauseAtPut[n] = st.opts["at"] != ""
+			switch inc := g.w.Node(n).Current(); {
+			case inc == nil || p.pauseAtPut[n]:
+			case st.verb == "pause":
 				inc.Pause()
-			} else if inc != nil {
+			default:
 				inc.Resume()
 			}
 		}
@@ -106,9 +125,8 @@ func (p *player) play(st *statement) {
 		d, _ := time.ParseDuration(st.args[0]) // checked when it was parsed
 		g.w.RunFor(d)
 	case "converge":
-		g.converge(bound(g.configs[g.order[0]]))
-		if g.w.Found() == nil {
-			g.check.Finish(g.stars(), true)
+		if converged := g.converge(bound(g.configs[g.order[0]])); g.w.Found() == nil {
+			g.finish(converged)
 		}
 	case "read":
 		p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
@@ -121,7 +139,7 @@ func (p *player) play(st *statement) {
 		st := &statement{line: st.line, verb: st.verb, args: st.args[:1]}
 		p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
 			for g.w.Found() == nil {
-				if q := g.serving(0); q != nil && g.trim(ctx, c, q, stream, upTo) == nil {
+				if q := g.serving(0); q != nil && g.trim(ctx, c, q, stream, upTo, 8) == nil {
 					return
 				}
 				_ = c.Clock().Sleep(ctx, 50*time.Millisecond)

@@ -25,6 +25,8 @@ import (
 //	trim STREAM OFFSET         the first that stays readable; the spans below are killed
 //	tick DURATION              lets time pass
 //	kill|drain|pause|resume NAME …
+//	pause NAME … at=put        not now, but in the moment in which it has next put a
+//	                           settled object, and has not named it yet
 //	converge                   no faults; until nothing is left to do
 //	read STREAM …              reads all of it back
 //	expect slots N | next STREAM N | chains N
@@ -79,6 +81,10 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 		case "node":
 			err = s.addNode(st, timing)
 		case "start", "kill", "drain", "pause", "resume":
+			if at, ok := st.opts["at"]; ok && (st.verb != "pause" || at != "put") {
+				err = fmt.Errorf("%s has no at=%s; a node may pause at=put", st.verb, at)
+				break
+			}
 			err = s.checkNodes(st)
 			s.steps = append(s.steps, st)
 		case "create", "append", "trim", "tick", "converge", "read", "expect":

@@ -17,6 +17,8 @@ type Outcome struct {
 	Hash    uint64
 	Faults  []string
 	Marks   sim.Marks
+	// Plan is what the seed drew before its world began, for people; empty of a scenario.
+	Plan string
 }
 
 // Held tells whether every invariant held.
@@ -64,13 +66,15 @@ func Seed(seed uint64, opt Options) Outcome {
 	if g.w.Found() == nil {
 		g.chaosOver = true
 		converged = g.converge(bound(p.nodes[0]))
-		g.check.Finish(g.stars(), true)
+		g.finish(converged)
 	}
 	if converged {
 		g.readBack()
 		g.drain()
 	}
-	return g.outcome(seed, p.names)
+	o := g.outcome(seed, p.names)
+	o.Plan = p.String()
+	return o
 }
 
 // bound is how long a world may take to converge: every grace and re-arm several times over.
@@ -115,6 +119,13 @@ func (g *game) chaos(c chaosPlan) {
 				g.w.Mark("chaos/partition")
 				node.Partition(r.Chance(0.5), r.Chance(0.5), r.Chance(0.3))
 				g.w.At(r.Between(0, c.down), func() { node.Partition(false, false, false) })
+			case r.Chance(c.clock):
+				g.w.Mark("chaos/clock-step")
+				node.SetClock(r.Between(-c.skew, c.skew), 0)
+			case r.Chance(c.outage):
+				g.w.Mark("chaos/outage")
+				g.w.SetOutage(r.Chance(0.5), r.Chance(0.5))
+				g.w.At(r.Between(0, c.down), func() { g.w.SetOutage(false, false) })
 			case r.Chance(c.expire):
 				if id := g.w.StoreView().Session("cluster/routes/" + name); id != 0 {
 					g.w.Mark("chaos/expire")

@@ -19,6 +19,7 @@ const (
 	writePlain      writerKind = iota // new bytes whenever the outcome is unknown
 	writeIdempotent                   // a producer, retried until definite
 	writeExpecting                    // at an expected offset, as a lock-free log is kept
+	writeForgotten                    // producers that try their first append again after a crowd of others
 )
 
 // writerPlan is one client of a workload.
@@ -60,6 +61,8 @@ func (g *game) write(ctx context.Context, c *sim.Client, plan writerPlan) {
 			g.produce(ctx, c, p, stream, n, size)
 		case writeExpecting:
 			g.expect(ctx, c, stream, n, size)
+		case writeForgotten:
+			g.forgotten(ctx, c, plan, stream, n, size)
 		}
 		if plan.pause > 0 {
 			_ = c.Clock().Sleep(ctx, c.Rand.Between(0, plan.pause))
@@ -109,6 +112,49 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 	}
 	p.seq++
 	return true
+}
+
+// forgotten sends a new producer's first append, then those of more other producers than a head
+// remembers, then the first one again: it is there once, whatever became of its first try.
+func (g *game) forgotten(ctx context.Context, c *sim.Client, plan writerPlan, stream string, n, size int) {
+	since, ok := g.nextOffset(ctx, c, stream)
+	if !ok {
+		return
+	}
+	first := func() appendArgs {
+		a := g.newAppend(stream, n, size)
+		a.producer = &format.Producer{ID: fmt.Sprintf("%s/%d", c.Name(), a.id), Since: since}
+		return a
+	}
+	mine := first()
+	if p := g.serving(c.Rand.N(len(g.order))); p != nil {
+		if res, err := g.send(ctx, c, p, mine); err == nil {
+			g.check.Acknowledged(mine.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
+		}
+	}
+	left := catalog.MaxProducers + plan.burst
+	crowd := left
+	done := c.Clock().NewParker()
+	var next func()
+	next = func() {
+		crowd--
+		a := first()
+		c.Go(func(ctx context.Context) {
+			g.appendOnce(ctx, c, a, c.Rand.N(len(g.order)))
+			if left--; left == 0 {
+				done.Unpark()
+			}
+			if crowd > 0 {
+				next()
+			}
+		})
+	}
+	for range plan.burst {
+		next()
+	}
+	if done.Park(ctx) == nil && g.appendUntil(ctx, c, mine) {
+		g.w.Mark("client/remembered")
+	}
 }
 
 // nextOffset reads a stream's next offset, again until it can.
@@ -183,7 +229,7 @@ func (g *game) trims(ctx context.Context, c *sim.Client, p plan) {
 			left++
 			c.Go(func(ctx context.Context) {
 				defer end()
-				if err := g.trim(ctx, c, on, stream, upTo); err != nil {
+				if err := g.trim(ctx, c, on, stream, upTo, p.atOnce); err != nil {
 					g.w.Mark("client/trim-failed")
 					return
 				}

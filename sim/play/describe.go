@@ -1,0 +1,54 @@
+package play
+
+import (
+	"fmt"
+	"strings"
+)
+
+// String describes the plan, a line for each part of it.
+func (p *plan) String() string {
+	var b strings.Builder
+	line := func(format string, a ...any) { fmt.Fprintf(&b, "  "+format+"\n", a...) }
+	world := "shared"
+	if p.config.Embedded {
+		world = "embedded"
+	}
+	line("world    %s, at most %d operations a commit; %d streams", world, p.config.MaxOps, len(p.streams))
+	t := p.nodes[0].Timing
+	line("graces   reap %v, trim %v, retire %v, orphan %v; put horizon %v, session %v, skew %v, job deadline %v",
+		t.ReapGrace, t.TrimGrace, t.RetireGrace, t.OrphanGrace, t.PutHorizon, t.SessionTTL, t.MaxClockSkew, t.JobDeadline)
+	line("settle   age cap %v, recheck %v, owed %d bytes", t.SettleAgeCap, t.SettleRecheck, t.SettleOwedBytes)
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		roles := ""
+		if n.Serve {
+			roles += fmt.Sprintf(" star %s (window %d, flights of %d bytes, slot deadline %v)", n.star(), n.Window, n.FlightBytes, n.SlotDeadline)
+		}
+		if n.Audit {
+			roles += fmt.Sprintf(" auditor (%d workers, idle %v, %d markers an era, pages of %d, objects from %d bytes, leases %v)",
+				n.Workers, n.IdleInterval, n.MarkersPerEra, n.PageSize, n.SettleObjectMin, !n.NoLeases)
+		}
+		line("node %s  %s; clock off by %v, drifting %d ppm", n.Name, roles, p.skews[i], p.drifts[i])
+	}
+	for i := range p.writers {
+		w := &p.writers[i]
+		line("w%-6d  %s: %d appends of up to %d records to %d streams, pausing up to %v", i, w.kind, w.appends, w.records, len(w.streams), w.pause)
+	}
+	line("clients  %d readers; %d rounds of trimming, at most %v apart, of all streams: %v", p.readers, p.trims, p.trimGap, p.trimAll)
+	if c := p.chaos; c.every > 0 {
+		line("chaos    each %v at most; down for %v at most", c.every, c.down)
+	}
+	line("faults   %s", strings.Join(p.names, ", "))
+	f := p.config.Faults
+	line("         commits: unknown %v without effect, %v with, %v late (up to %v), slow %v (up to %v)",
+		f.CommitUnknownNoEffect, f.CommitUnknownEffect, f.CommitUnknownLate, f.CommitLateMax, f.CommitSlow, f.CommitSlowMax)
+	line("         puts: unknown %v without effect, %v with, %v late (up to %v); deletes: unknown %v, partial %v",
+		f.PutUnknownNoEffect, f.PutUnknownEffect, f.PutUnknownLate, f.PutLateMax, f.DeleteUnknown, f.DeletePartial)
+	line("         bucket: throttled %v, read errors %v, corrupt %v, truncated %v; store unavailable %v, short pages %v; network %v",
+		f.BucketThrottle, f.BucketReadError, f.CorruptRead, f.TruncateRead, f.StoreUnavailable, f.ScanShort, f.NetLost)
+	return b.String()
+}
+
+func (k writerKind) String() string {
+	return [...]string{"plain", "idempotent", "expecting", "forgotten"}[k]
+}
