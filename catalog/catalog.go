@@ -86,6 +86,8 @@ func (c *Catalog) commit(ctx context.Context, what string, b metastore.Batch) (v
 		switch {
 		case err == nil:
 			return v, maybe, nil
+		case maybe && errors.Is(err, metastore.ErrUnavailable):
+			// This try did nothing; the lost one may have.
 		case !errors.Is(err, metastore.ErrUnknown):
 			if maybe && !errors.Is(err, metastore.ErrConflict) {
 				// The lost try may have landed, whatever this one says.
