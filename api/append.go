@@ -78,6 +78,10 @@ func (s *server) append(ctx context.Context, in *appendInput) (*AppendResult, er
 	if err != nil {
 		return nil, err
 	}
+	if coding := in.r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return nil, problem(http.StatusUnsupportedMediaType, ProblemMediaType, "Unsupported content coding",
+			"Content-Encoding %q: send the records without one", coding)
+	}
 	name, err := nameOf(in.Name)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/nova-store/nova/catalog"
 )
 
 const streamsPrefix = "/v1/streams/"
@@ -18,6 +20,12 @@ func wholeNames(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, ok := strings.CutPrefix(r.URL.EscapedPath(), streamsPrefix)
 		name, tail, more := strings.Cut(rest, "/")
+		if ok && (name == "." || name == ".." || name == "" && more) {
+			// ServeMux would clean the path and send the client to another stream.
+			p, _ := problemOf(catalog.CheckStreamName(name))
+			writeProblem(w, p)
+			return
+		}
 		if !ok || !strings.Contains(name, "%") {
 			next.ServeHTTP(w, r)
 			return

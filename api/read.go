@@ -12,7 +12,6 @@ import (
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/negotiation"
 
 	"github.com/nova-store/nova/api/service"
 	"github.com/nova-store/nova/star"
@@ -65,10 +64,7 @@ func (s *server) registerRead(h huma.API) {
 }
 
 func (s *server) read(ctx context.Context, in *readInput) (*huma.StreamResponse, error) {
-	mediaType := TypeJSON
-	if in.Accept != "" {
-		mediaType = negotiation.SelectQValueFast(in.Accept, []string{TypeJSON, TypeNDJSON, TypeEntries})
-	}
+	mediaType := negotiate(in.Accept, TypeJSON, TypeNDJSON, TypeEntries)
 	if mediaType == "" {
 		return nil, problem(http.StatusNotAcceptable, ProblemNotAcceptable, "Not acceptable",
 			"Accept %q allows none of %s, %s and %s", in.Accept, TypeJSON, TypeNDJSON, TypeEntries)

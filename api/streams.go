@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/nova-store/nova/api/service"
+	"github.com/nova-store/nova/catalog"
 )
 
 // Stream describes a stream.
@@ -32,7 +34,10 @@ type CreateStreamRequest struct {
 }
 
 func (s *server) registerStreams(h huma.API) {
-	type createInput struct{ Body CreateStreamRequest }
+	type createInput struct {
+		Body    CreateStreamRequest
+		RawBody []byte
+	}
 	type createOutput struct {
 		Status   int
 		Location string `header:"Location"`
@@ -47,6 +52,9 @@ func (s *server) registerStreams(h huma.API) {
 		Content:     map[string]*huma.MediaType{TypeJSON: {Schema: h.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Stream](), true, "Stream")}},
 	}
 	huma.Register(h, op, func(ctx context.Context, in *createInput) (*createOutput, error) {
+		if !wholeText(in.RawBody) {
+			return nil, s.fail(ctx, "create-stream", fmt.Errorf("%w: %w", catalog.ErrBadName, errNotText))
+		}
 		info, created, err := s.svc.CreateStream(ctx, in.Body.Name)
 		if err != nil {
 			return nil, s.fail(ctx, "create-stream", err)
@@ -57,6 +65,8 @@ func (s *server) registerStreams(h huma.API) {
 		}
 		return out, nil
 	})
+	// huma takes the raw body, which is looked at beside the decoded one, for a second media type.
+	delete(h.OpenAPI().Paths[op.Path].Post.RequestBody.Content, TypeRaw)
 
 	type getInput struct {
 		Name string `path:"name" doc:"The stream's name, percent-encoded."`

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/nova-store/nova/api/service"
@@ -125,14 +127,52 @@ func (r *jsonRecord) bytes() ([]byte, error) {
 	return []byte(*r.Text), nil
 }
 
-// errNotUTF8: encoding/json would put U+FFFD where a string is not UTF-8, other bytes than
-// those sent.
-var errNotUTF8 = errors.New(`not UTF-8; send such bytes as "data" in base64`)
+// errNotText: encoding/json would put U+FFFD where a string is not UTF-8 or escapes half of a
+// surrogate pair, other bytes than those sent.
+var errNotText = errors.New("not UTF-8, or half of a surrogate pair")
+
+// errUseData says how a record may hold such bytes.
+var errUseData = fmt.Errorf(`%w; send such bytes as "data" in base64`, errNotText)
+
+// wholeText tells whether encoding/json keeps every string of a JSON text as it is.
+func wholeText(text []byte) bool {
+	if !utf8.Valid(text) {
+		return false
+	}
+	for {
+		i := bytes.IndexByte(text, '\\')
+		if i < 0 || i+1 == len(text) {
+			return true
+		}
+		r, ok := escapedRune(text[i:])
+		switch {
+		case !ok: // another escape, two bytes of it at least
+			text = text[i+2:]
+		case !utf16.IsSurrogate(r):
+			text = text[i+6:]
+		default:
+			low, _ := escapedRune(text[i+6:])
+			if utf16.DecodeRune(r, low) == utf8.RuneError {
+				return false
+			}
+			text = text[i+12:]
+		}
+	}
+}
+
+// escapedRune is the \uXXXX that text begins with.
+func escapedRune(text []byte) (rune, bool) {
+	if len(text) < 6 || text[0] != '\\' || text[1] != 'u' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(string(text[2:6]), 16, 16)
+	return rune(n), err == nil
+}
 
 // strictJSON decodes one JSON value and refuses anything else.
 func strictJSON(text []byte, v any) error {
-	if !utf8.Valid(text) {
-		return errNotUTF8
+	if !wholeText(text) {
+		return errUseData
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
@@ -166,8 +206,8 @@ func jsonDelim(d *json.Decoder, want json.Delim) error {
 // decodeJSON takes the records one by one, so that too many are refused before they take memory.
 func decodeJSON(body []byte) ([][]byte, error) {
 	malformed := func(err error) error { return fmt.Errorf("%w: %w", errSyntax, err) }
-	if !utf8.Valid(body) {
-		return nil, malformed(errNotUTF8)
+	if !wholeText(body) {
+		return nil, malformed(errUseData)
 	}
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()

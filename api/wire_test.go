@@ -83,3 +83,22 @@ func TestDecodersTakeAnyBytes(t *testing.T) {
 		}
 	})
 }
+
+func TestTextIsWholeOrRefused(t *testing.T) {
+	for text, whole := range map[string]bool{
+		`"é😀"`:                 true,
+		`"\u00e9\ud83d\ude00"`: true,
+		`"\\ud800"`:            true, // an escaped backslash, and letters
+		`"\n\ufffd"`:           true,
+		`"\`:                   true, // no JSON, which its decoder says
+		`"\u12`:                true,
+		`"\ud83d"`:             false,
+		`"\ude00"`:             false,
+		`"\ud83d\n"`:           false,
+		`"\ud83d\ud83d\ude00"`: false,
+		`"\\\ud83d"`:           false,
+		"\"\xff\"":             false,
+	} {
+		require.Equal(t, whole, wholeText([]byte(text)), text)
+	}
+}

@@ -89,6 +89,7 @@ func (c *Client) Do(ctx context.Context, inc *Incarnation, name string, f func(c
 		w.later(w.outageDelay(), func() { r.answer(ErrLost) })
 	default:
 		inc.rpcs = append(inc.rpcs, r)
+		w.boundary() // before it a kill refuses what after it it loses
 		w.later(w.fault.latency(w.faults.NetLatency), func() { r.arrive(name, f) })
 	}
 	err := r.client.Park(ctx)

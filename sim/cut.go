@@ -4,8 +4,8 @@ package sim
 // kill there leaves the same world. A kill loses the node's memory, so cuts of
 // one node around steps that only read are alike up to the next boundary: an
 // effect of anyone, the issue of a call that may have one, an answer that leaves a
-// node for a client, any advance of virtual time. A cut of a step that may have
-// an effect is alone in its class.
+// node for a client, a request that comes from one, any advance of virtual time. A
+// cut of a step that may have an effect is alone in its class.
 type Class struct {
 	// FirstStep and Side are the first cut, the one to make.
 	FirstStep int

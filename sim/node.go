@@ -174,6 +174,9 @@ func (inc *Incarnation) Paused() bool { return inc.paused }
 // Running returns how many of its tasks have not ended.
 func (inc *Incarnation) Running() int { return inc.count }
 
+// Calls returns how many calls of clients it has not answered yet.
+func (inc *Incarnation) Calls() int { return len(inc.rpcs) }
+
 // TaskNames returns the names of the tasks that have not ended, oldest first.
 func (inc *Incarnation) TaskNames() []string {
 	var names []string

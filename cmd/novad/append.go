@@ -106,11 +106,9 @@ func (c *appendCmd) Run(p *process) error {
 		if err != nil {
 			report.Error = err.Error()
 		}
-		if perr := printJSON(p.stdout, report); perr != nil {
-			return errors.Join(err, perr)
-		}
+		err = errors.Join(err, printJSON(p.stdout, report))
 	} else if err == nil {
-		fmt.Fprintln(p.stdout, report)
+		err = printLine(p.stdout, report)
 	}
 	if err == nil {
 		return nil
@@ -181,11 +179,15 @@ func appendLines(ctx context.Context, producer *api.Producer, in io.Reader, stre
 
 var errInterrupted = errors.New("interrupted")
 
-// readBatches cuts lines into batches. A batch goes on its way when it is full, when the input
-// ends or fails, and when no more input is at hand and the sender waits, so that a slow
-// source is not held back.
+// readBatches cuts lines into batches. A batch goes on its way as soon as the sender waits; until
+// then it grows, and once it is full the input waits. No complete line waits for more input.
 func readBatches(ctx context.Context, in io.Reader, maxBytes, maxRecords int, out chan<- [][]byte) error {
-	lines := newLineReader(in)
+	chunks := make(chan [][]byte)
+	failed := make(chan error, 1)
+	go func() {
+		failed <- readChunks(ctx, in, maxBytes, chunks)
+		close(chunks)
+	}()
 	var batch [][]byte
 	size := 0
 	send := func() bool {
@@ -201,26 +203,58 @@ func readBatches(ctx context.Context, in io.Reader, maxBytes, maxRecords int, ou
 		}
 	}
 	for {
-		line, err := lines.next()
-		if err != nil {
-			if !send() || errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
+		var waiting chan<- [][]byte
+		if len(batch) > 0 {
+			waiting = out
 		}
-		if len(batch) > 0 && (size+len(line) > maxBytes || len(batch) == maxRecords) && !send() {
+		select {
+		case chunk, more := <-chunks:
+			if !more {
+				if !send() {
+					return nil
+				}
+				return <-failed
+			}
+			for _, line := range chunk {
+				if (size+len(line) > maxBytes || len(batch) == maxRecords) && !send() {
+					return nil
+				}
+				batch = append(batch, line)
+				size += len(line)
+			}
+		case waiting <- batch:
+			batch, size = nil, 0
+		case <-ctx.Done():
 			return nil
 		}
-		batch = append(batch, line)
-		size += len(line)
-		if lines.idle() {
+	}
+}
+
+// readChunks hands over the lines that are at hand, about maxBytes of them at most.
+func readChunks(ctx context.Context, in io.Reader, maxBytes int, chunks chan<- [][]byte) error {
+	lines := newLineReader(in)
+	for {
+		var chunk [][]byte
+		var err error
+		for size := 0; err == nil && size <= maxBytes && (len(chunk) == 0 || lines.ready()); {
+			var line []byte
+			if line, err = lines.next(); err == nil {
+				chunk = append(chunk, line)
+				size += len(line)
+			}
+		}
+		if len(chunk) > 0 {
 			select {
-			case out <- batch:
-				batch, size = nil, 0
+			case chunks <- chunk:
 			case <-ctx.Done():
 				return nil
-			default:
 			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
 		}
 	}
 }
@@ -260,5 +294,8 @@ func (l *lineReader) next() ([]byte, error) {
 	}
 }
 
-// idle tells that the next line may have to be waited for.
-func (l *lineReader) idle() bool { return l.r.Buffered() == 0 }
+// ready tells that the next line need not be waited for.
+func (l *lineReader) ready() bool {
+	buffered, _ := l.r.Peek(l.r.Buffered()) // never more than there is: no error
+	return bytes.IndexByte(buffered, '\n') >= 0
+}

@@ -71,8 +71,7 @@ func (c *benchCmd) Run(p *process) error {
 	if c.Output == "json" {
 		return printJSON(p.stdout, r)
 	}
-	r.print(p.stdout)
-	return nil
+	return r.print(p.stdout)
 }
 
 func (c *benchCmd) measureAll(ctx context.Context, dir string, progress io.Writer) (*benchResult, error) {
@@ -109,12 +108,12 @@ func (c *benchCmd) measureAll(ctx context.Context, dir string, progress io.Write
 }
 
 // print prints the figures as a table.
-func (r *benchResult) print(w io.Writer) {
+func (r *benchResult) print(w io.Writer) error {
 	rate := func(v float64) string { return fmt.Sprintf("%.0f/s", v) }
 	bytes := func(v float64) string { return fmt.Sprintf("%.1f MiB/s", v/(1<<20)) }
 	ratio := func(v float64) string { return fmt.Sprintf("%.2f", v) }
 	fmt.Fprintf(w, "%d CPUs, %s; durable 1 KiB appends, and %v settled. One noisy run: trust the ratios.\n", r.CPUs, r.Dir, byteSize(r.Volume))
-	renderTable(w, 1, table.Row{"", "Nova", "beside it", "ratio"}, []table.Row{
+	return renderTable(w, 1, table.Row{"", "Nova", "beside it", "ratio"}, []table.Row{
 		{"fsyncs of the disk", "", rate(r.Fsyncs), ""},
 		{"appends, 1 task : Pebble's synced commits", rate(r.Append1), rate(r.Pebble1), ratio(r.RatioAppend1)},
 		{"appends, 64 tasks : Pebble's synced commits", rate(r.Append64), rate(r.Pebble64), ratio(r.RatioAppend64)},

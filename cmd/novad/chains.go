@@ -39,8 +39,7 @@ func (c *chainsCmd) Run(p *process) error {
 	for _, ch := range chains {
 		rows = append(rows, table.Row{ch.Star, ch.Epoch, stateOf(ch), ch.Trimmed, ch.Rewritten, ch.Checkpoint, ch.Head})
 	}
-	renderTable(p.stdout, 3, table.Row{"star", "epoch", "state", "trimmed", "rewritten", "checkpoint", "head"}, rows)
-	return nil
+	return renderTable(p.stdout, 3, table.Row{"star", "epoch", "state", "trimmed", "rewritten", "checkpoint", "head"}, rows)
 }
 
 func stateOf(ch api.Chain) string {

@@ -41,7 +41,17 @@ func isProblem(err error, typ string) bool {
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
+	return outputError(e.Encode(v))
+}
+
+// printLine prints v as text.
+func printLine(w io.Writer, v any) error {
+	_, err := fmt.Fprintln(w, v)
+	return outputError(err)
+}
+
+func outputError(err error) error {
+	if err != nil {
 		return fmt.Errorf("writing the output: %w", err)
 	}
 	return nil

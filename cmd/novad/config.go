@@ -37,7 +37,7 @@ func (f *configFile) Resolve(ctx *kong.Context, parent *kong.Path, flag *kong.Fl
 		}
 		values, err := loadConfig(path, node.Flags)
 		if err != nil {
-			return nil, err
+			return nil, &configError{err}
 		}
 		f.values = values
 	}
@@ -49,17 +49,34 @@ func (f *configFile) Resolve(ctx *kong.Context, parent *kong.Path, flag *kong.Fl
 	return f.values.Resolve(ctx, parent, flag)
 }
 
+// configError: the file is at fault, and not the flag that kong asked it for and names.
+type configError struct{ err error }
+
+func (e *configError) Error() string { return e.err.Error() }
+
+func (e *configError) Unwrap() error { return e.err }
+
 func loadConfig(path string, flags []*kong.Flag) (kong.Resolver, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	doc := map[string]any{}
-	if err := yaml.NewDecoder(bytes.NewReader(text)).Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	doc := map[string]yaml.Node{}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	if err := d.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if err := d.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: more behind the first document", path)
+	}
+	// As text, which a flag takes: 5 as a duration must lack its unit here as it does there.
+	values := make(map[string]string, len(doc))
 	var unknown []string
 	for _, key := range slices.Sorted(maps.Keys(doc)) {
+		if node := doc[key]; node.Kind != yaml.ScalarNode || node.Tag == "!!null" {
+			return nil, fmt.Errorf("%s: line %d: %s must have one value", path, node.Line, key)
+		}
+		values[key] = doc[key].Value
 		if key == "config" || !slices.ContainsFunc(flags, func(g *kong.Flag) bool { return g.Name == key }) {
 			unknown = append(unknown, strconv.Quote(key))
 		}
@@ -68,7 +85,7 @@ func loadConfig(path string, flags []*kong.Flag) (kong.Resolver, error) {
 		return nil, fmt.Errorf("%s: unknown keys %s; keys are the names of the flags of novad serve", path, strings.Join(unknown, ", "))
 	}
 	// The loader looks a command's flags up beneath the command's name.
-	nested, err := yaml.Marshal(map[string]any{"serve": doc})
+	nested, err := yaml.Marshal(map[string]any{"serve": values})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -39,8 +39,7 @@ func (c *dueCmd) Run(p *process) error {
 	for _, q := range queues {
 		rows = append(rows, table.Row{q.Queue, counted(q.Standing, q), counted(q.Ripe, q), age(q)})
 	}
-	renderTable(p.stdout, 1, table.Row{"queue", "standing", "ripe", "age"}, rows)
-	return nil
+	return renderTable(p.stdout, 1, table.Row{"queue", "standing", "ripe", "age"}, rows)
 }
 
 // counted marks a count that stopped at its bound.

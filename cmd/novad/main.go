@@ -17,6 +17,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 )
@@ -82,8 +83,18 @@ func run(args []string) int {
 		fmt.Fprintf(os.Stderr, "novad: %v\n", err)
 		return exitFailure
 	}
+	// kong would put U+FFFD where an argument is not UTF-8: another stream or file than was meant.
+	for _, arg := range args {
+		if !utf8.ValidString(arg) {
+			fmt.Fprintf(os.Stderr, "novad: argument %q is not UTF-8\n", arg)
+			return exitUsage
+		}
+	}
 	kctx, err := parser.Parse(joinNegative(args))
 	if err != nil {
+		if config := (*configError)(nil); errors.As(err, &config) {
+			err = config
+		}
 		fmt.Fprintf(os.Stderr, "novad: %s (see novad --help)\n", oneLine(err))
 		return exitUsage
 	}

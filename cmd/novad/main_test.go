@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -66,6 +68,34 @@ func TestLinesAreCutAtNewlinesAlone(t *testing.T) {
 			require.True(t, bytes.Equal(want[i], got[i]))
 		}
 	})
+}
+
+// A line goes on its way although the sender was busy when it came, and although the next one is not complete.
+func TestNoLineWaitsForMoreInput(t *testing.T) {
+	in, source := io.Pipe()
+	out := make(chan [][]byte)
+	failed := make(chan error, 1)
+	go func() { failed <- readBatches(t.Context(), in, 1<<20, 100, out) }()
+	write := func(text string) {
+		_, err := io.WriteString(source, text) // returns once it is read
+		require.NoError(t, err)
+	}
+	takes := func(want string) {
+		select {
+		case batch := <-out:
+			require.Equal(t, want, string(bytes.Join(batch, []byte("|"))))
+		case <-time.After(time.Minute):
+			t.Fatalf("%s is held back", want)
+		}
+	}
+	write("a\nb\nunfi")
+	takes("a|b")
+	write("nished\n")
+	write("c")
+	takes("unfinished")
+	require.NoError(t, source.Close())
+	takes("c")
+	require.NoError(t, <-failed)
 }
 
 func TestTheLargestLineIsTakenAndALargerOneNamed(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -96,13 +97,16 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 			return nodeConfig{}, usagef("--%s=%d: it must be 1 at least", n.flag, n.value)
 		}
 	}
+	if err := catalog.CheckNodeName(c.Star); err != nil {
+		return nodeConfig{}, usagef("--star: %w", err)
+	}
 	switch {
 	case c.Data == "":
 		return nodeConfig{}, usagef("--data must name a directory")
 	case c.Linger < 0 || c.SlotDeadline <= 0 || c.AuditorIdleInterval <= 0:
 		return nodeConfig{}, usagef("--slot-deadline and --auditor-idle-interval must be above 0, --linger not below")
-	case c.AuditorRequestRate < 0:
-		return nodeConfig{}, usagef("--auditor-request-rate must not be below 0")
+	case !(c.AuditorRequestRate >= 0) || math.IsInf(c.AuditorRequestRate, 1):
+		return nodeConfig{}, usagef("--auditor-request-rate=%v: it must be a number of 0 or more", c.AuditorRequestRate)
 	case c.SettleObjectMin < 1 || c.SettleObjectMax < c.SettleObjectMin || c.SettleObjectMax > 64<<20:
 		return nodeConfig{}, usagef("--settle-object-min=%v and --settle-object-max=%v: they must be 1B to 64MiB, in this order", c.SettleObjectMin, c.SettleObjectMax)
 	}

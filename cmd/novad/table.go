@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -10,7 +9,7 @@ import (
 
 // renderTable prints a table: with lines on a terminal, plain columns elsewhere. Columns from
 // rightFrom on are numbers.
-func renderTable(w io.Writer, rightFrom int, header table.Row, rows []table.Row) {
+func renderTable(w io.Writer, rightFrom int, header table.Row, rows []table.Row) error {
 	t := table.NewWriter()
 	t.AppendHeader(header)
 	t.AppendRows(rows)
@@ -27,5 +26,5 @@ func renderTable(w io.Writer, rightFrom int, header table.Row, rows []table.Row)
 	style.Options.SeparateHeader = isTerminal(w)
 	style.Format.Header = text.FormatDefault
 	t.SetStyle(style)
-	fmt.Fprintln(w, t.Render())
+	return printLine(w, t.Render())
 }

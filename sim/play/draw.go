@@ -50,7 +50,7 @@ func draw(seed uint64) plan {
 	switch {
 	case p.config.Embedded && r.Chance(0.2):
 		p.contend(r)
-	case !p.config.Embedded && r.Chance(0.15):
+	case !p.config.Embedded && r.Chance(0.3):
 		p.crawl(r)
 	}
 	return p
@@ -142,6 +142,7 @@ func (p *plan) lean(r *sim.Rand) {
 	grace := ms(r, 20*time.Millisecond, 100*time.Millisecond)
 	f := &p.config.Faults
 	f.StoreLatency = sim.Latency{Base: time.Millisecond, Jitter: ms(r, time.Millisecond, 5*time.Millisecond), Tail: r.N(3)}
+	f.BucketLatency = f.StoreLatency
 	f.CommitSlow, f.CommitSlowMax = 0.2, ms(r, grace, 3*grace)
 	for i := range p.nodes {
 		n := &p.nodes[i]
@@ -270,6 +271,10 @@ func (p *plan) drawFaults(r *sim.Rand) {
 		return sim.Latency{Base: ms(r, 0, 3*time.Millisecond), Jitter: ms(r, 0, 10*time.Millisecond), Tail: r.N(8)}
 	}
 	f.StoreLatency, f.BucketLatency, f.NetLatency = lat(), lat(), lat()
+	if p.on(r, "bucket-slow", 0.1) {
+		// A read may find that its object went after its span was looked up.
+		f.BucketLatency.Jitter = ms(r, 20*time.Millisecond, 100*time.Millisecond)
+	}
 	if p.on(r, "store-unavailable", 0.3) {
 		f.StoreUnavailable = strength(r)
 	}
@@ -286,7 +291,7 @@ func (p *plan) drawFaults(r *sim.Rand) {
 		f.BucketReadError = strength(r)
 	}
 	if p.on(r, "corrupt-read", 0.1) {
-		f.CorruptRead = 0.02
+		f.CorruptRead = []float64{0.02, 0.6}[r.N(2)] // now and then in every one of several reads
 	}
 	if p.on(r, "truncate-read", 0.1) {
 		f.TruncateRead = 0.02

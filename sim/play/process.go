@@ -134,9 +134,14 @@ func (g *game) role(ctx context.Context, inc *sim.Incarnation, p *Process, name 
 		g.w.Finding("crash", inc.String(), fmt.Sprintf("the %s ended by itself: %v", name, err))
 	}
 	p.left--
-	if p.left == 0 {
-		inc.Exit()
+	if p.left > 0 {
+		return
 	}
+	// As novad's server does: calls under way, whose contexts have ended, are waited for.
+	for i := 0; i < 100 && inc.Calls() > 0; i++ {
+		_ = inc.Clock().Sleep(context.WithoutCancel(ctx), 100*time.Millisecond)
+	}
+	inc.Exit()
 }
 
 // starMarks and auditorMarks count what the roles tell, as coverage.

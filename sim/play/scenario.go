@@ -54,10 +54,12 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 		g.finish(g.converge(bound(g.configs[g.order[0]])))
 	}
 	out := ScenarioOutcome{State: g.check.State(), Classes: g.w.Classes()}
-	// A kill that strikes here has nothing more to break.
+	steps := g.w.Steps()
+	// Not of the script, and not cut: the world has converged.
 	g.readBack()
 	g.drain()
 	out.Outcome = g.outcome(seed, nil)
+	out.Steps = steps
 	return out
 }
 
