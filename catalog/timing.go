@@ -15,6 +15,9 @@ const MarkerBucket = 30 * time.Second
 // MinRearm is the least that a marker is re-armed ahead, so that no duty spins.
 const MinRearm = 5 * time.Second
 
+// MinSessionTTL is the shortest session: a keep-alive, a third of it apart, must have time to be answered.
+const MinSessionTTL = 100 * time.Millisecond
+
 // Timing holds every duration that correctness or policy of the keyspace rests on.
 // Two processes on one keyspace must run with the same one.
 type Timing struct {
@@ -89,8 +92,10 @@ func (t Timing) Validate(embedded bool) error {
 		return bad("the put horizon must be above 0 on a shared store")
 	}
 	switch {
-	case t.SessionTTL <= 0 || t.JobDeadline <= 0 || t.MaxClockSkew < 0:
-		return bad("session TTL and job deadline must be above 0, the clock skew not below")
+	case t.SessionTTL < MinSessionTTL:
+		return bad("the session TTL of %v leaves no time for a keep-alive; it must be %v at least", t.SessionTTL, MinSessionTTL)
+	case t.JobDeadline <= 0 || t.MaxClockSkew < 0:
+		return bad("the job deadline must be above 0, the clock skew not below")
 	case t.SettleAgeCap < 0 || t.SettleRecheck <= 0:
 		return bad("the settle recheck must be above 0, the age cap not below")
 	}

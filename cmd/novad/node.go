@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -51,6 +52,9 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	if err := cfg.Timing.Validate(true); err != nil {
 		return nil, &usageError{err}
 	}
+	if err := checkMetadata(cfg.Dir); err != nil {
+		return nil, &usageError{err}
+	}
 	n := &node{log: cfg.Logger, minted: make(chan struct{})}
 	fatal := func(err error) {
 		cfg.Logger.Error("storage failed, the process ends", "error", err)
@@ -67,6 +71,27 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 		return nil, errors.Join(&usageError{err}, n.close())
 	}
 	return n, nil
+}
+
+// checkMetadata refuses a data directory that has objects but lost its metadata: the ids of streams and
+// chains would be given out again, and old records come up in new streams. A first start makes the
+// metadata before any object.
+func checkMetadata(dir string) error {
+	if files, err := os.ReadDir(filepath.Join(dir, "meta")); len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil // opening it tells more
+	}
+	for _, kind := range []string{"slot", "bundle", "settled"} {
+		err := filepath.WalkDir(filepath.Join(dir, "bucket", kind), func(path string, d fs.DirEntry, err error) error {
+			if err == nil && !d.IsDir() {
+				err = fmt.Errorf("data directory %s has objects (%s) but no metadata: restore its meta/ from a backup, or take an empty directory", dir, path)
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
