@@ -102,6 +102,13 @@ func problemOf(err error) (p *Problem, known bool) {
 	switch {
 	case errors.As(err, &already):
 		return already, true
+	case errors.Is(err, star.ErrProducerLost):
+		return problem(http.StatusConflict, ProblemProducerLost, "Producer state lost",
+			"the stream does not remember this producer any more, so that an earlier try may have been appended or not; read the stream's end to find out, then go on as a new producer"), true
+	case errors.Is(err, star.ErrOutcomeUnknown):
+		// Before what it may wrap: a refusal of this try says nothing of the one before.
+		return problem(http.StatusInternalServerError, ProblemOutcomeUnknown, "Outcome unknown",
+			"the records may have been appended or not, or may still be; an idempotent producer repeats the very same append, others read the stream's end first"), true
 	case errors.Is(err, catalog.ErrBadName):
 		return problem(http.StatusBadRequest, ProblemBadName, "Illegal stream name", "%v", err), true
 	case errors.Is(err, errSyntax), errors.Is(err, star.ErrBadRequest):
@@ -131,9 +138,6 @@ func problemOf(err error) (p *Problem, known bool) {
 	case errors.Is(err, star.ErrProducerFenced):
 		return problem(http.StatusConflict, ProblemProducerFenced, "Producer fenced",
 			"a newer epoch of this producer is known; another process took its identity over: stop this one"), true
-	case errors.Is(err, star.ErrProducerLost):
-		return problem(http.StatusConflict, ProblemProducerLost, "Producer state lost",
-			"the stream does not remember this producer any more, so that an earlier try may have been appended or not; read the stream's end to find out, then go on as a new producer"), true
 	case errors.As(err, &trimmed):
 		p := problem(http.StatusGone, ProblemTrimmed, "Trimmed",
 			"offset %d was trimmed, first readable offset is %d: read from there", trimmed.From, trimmed.First)
@@ -151,9 +155,6 @@ func problemOf(err error) (p *Problem, known bool) {
 			p.Object = corrupt.Object
 		}
 		return p, true
-	case errors.Is(err, star.ErrOutcomeUnknown):
-		return problem(http.StatusInternalServerError, ProblemOutcomeUnknown, "Outcome unknown",
-			"the records may have been appended or not, or may still be; an idempotent producer repeats the very same append, others read the stream's end first"), true
 	case errors.Is(err, star.ErrOverloaded):
 		return problem(http.StatusServiceUnavailable, ProblemOverloaded, "Overloaded",
 			"%v; nothing was appended: try again after a pause", err), true
