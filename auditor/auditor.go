@@ -38,6 +38,7 @@ import (
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 )
@@ -127,6 +128,9 @@ type Auditor struct {
 	backoff *backoff
 	wake    *clock.Signal
 	sources []*source
+	// Of the pass under way alone.
+	peekSources []*source
+	peekRanges  []metastore.Range
 
 	mu       sync.Mutex
 	running  bool

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/nova-store/nova/catalog"
-	"github.com/nova-store/nova/metastore"
 )
 
 // pass is one cycle of discovery: the boundary, one look at the front of every
@@ -37,14 +36,15 @@ func (a *Auditor) pass(ctx context.Context) {
 // something to offer, in order of priority.
 func (a *Auditor) open(ctx context.Context) []offer {
 	now, front := a.clk.Now(), a.takeFronting()
-	srcs := make([]*source, 0, len(a.sources))
-	ranges := make([]metastore.Range, 0, len(a.sources))
+	// Kept from pass to pass: an idle one costs next to nothing.
+	a.peekSources, a.peekRanges = a.peekSources[:0], a.peekRanges[:0]
 	for _, s := range a.sources {
 		if s.reg.AllShards || a.ring.owns(s.shard) {
-			srcs = append(srcs, s)
-			ranges = append(ranges, s.begin(now, front))
+			a.peekSources = append(a.peekSources, s)
+			a.peekRanges = append(a.peekRanges, s.begin(now, front))
 		}
 	}
+	srcs, ranges := a.peekSources, a.peekRanges
 	var live []offer
 	most := a.cat.Store().Limits().MaxOps
 	for len(srcs) > 0 {

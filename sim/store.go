@@ -129,8 +129,23 @@ func (s *store) peek(c *call) {
 		return
 	}
 	c.recs = make([]metastore.Record, len(c.ranges))
+	// Most ranges of an idle queue are empty and lie side by side: what one search
+	// found tells that everything from its start up to there is empty.
+	var from, to string
+	searched := false
 	for i := range c.ranges {
-		c.recs[i] = s.first(c.ranges[i])
+		r := &c.ranges[i]
+		if searched && r.Start >= from && r.End != "" && (to == "" || r.End <= to) {
+			continue
+		}
+		searched, from, to = true, r.Start, ""
+		s.tab.ascend(r.Start, "", func(key string, x *row) bool {
+			to = key
+			if r.End == "" || key < r.End {
+				c.recs[i] = x.Record
+			}
+			return false
+		})
 	}
 }
 
