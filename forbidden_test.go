@@ -152,7 +152,7 @@ func snippets() []struct {
 				"var m struct{ l }; m.Lock(); wait(nil); m.Unlock()",
 			}},
 		{rule: ruleTime, using: `"time"; t "time"; . "time"`,
-			bad: []string{"time.Now()", "time.Sleep(1)", "<-time.After(1)", "time.NewTimer(1)", "time.Since(time.Time{})", "time.Until(time.Time{})",
+			bad: []string{"time.Now()", "t.Sleep(1)", "<-time.After(1)", "time.NewTimer(1)", "time.Since(time.Time{})", "time.Until(time.Time{})",
 				"time.AfterFunc(1, f)", "time.NewTicker(1)", "time.Tick(1)", "now := time.Now; now()", "t.Now()", "Now()", "var x time.Timer; _ = &x"},
 			good: []string{"_ = time.Unix(1, 2)", "_ = time.Time{}.Add(time.Second)", "_ = time.Time{}.After(time.Time{})"}},
 		{rule: ruleContext, using: `"context"; c2 "context"`,

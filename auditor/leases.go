@@ -86,13 +86,13 @@ func (l *leases) release(ctx context.Context, h *lease) {
 // gone, are in nobody's way: so the list is bounded by the jobs of one deadline.
 func (l *leases) retry(ctx context.Context) {
 	l.mu.Lock()
-	todo := l.leaked
+	leaked := l.leaked
 	l.leaked = nil
 	s := l.session
 	l.mu.Unlock()
 	now := l.a.clk.Now()
-	for i := range todo {
-		if h := &todo[i]; s != nil && h.session == s.ID() && now.Before(h.until) {
+	for i := range leaked {
+		if h := &leaked[i]; s != nil && h.session == s.ID() && now.Before(h.until) {
 			l.release(ctx, h)
 		}
 	}

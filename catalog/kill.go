@@ -20,14 +20,14 @@ import (
 // allows: it is asked again whether the span as it now is should go.
 func (c *Catalog) Kill(ctx context.Context, spans []SpanAt, wanted func(SpanAt) bool) (killed int, err error) {
 	limits := c.store.Limits()
-	todo := append([]SpanAt(nil), spans...)
+	rest := append([]SpanAt(nil), spans...)
 	most := max(limits.MaxOps/perSpan, 1)
-	for round := 0; len(todo) > 0; {
-		n := min(most, len(todo))
-		err := c.killOnce(ctx, todo[:n])
+	for round := 0; len(rest) > 0; {
+		n := min(most, len(rest))
+		err := c.killOnce(ctx, rest[:n])
 		if err == nil {
 			killed += n
-			todo, round = todo[n:], 0
+			rest, round = rest[n:], 0
 			continue
 		}
 		if !errors.Is(err, metastore.ErrConflict) {
@@ -35,7 +35,7 @@ func (c *Catalog) Kill(ctx context.Context, spans []SpanAt, wanted func(SpanAt) 
 		}
 		c.branch("kill.conflict")
 		keys := make([]string, n)
-		for i, s := range todo[:n] {
+		for i, s := range rest[:n] {
 			keys[i] = s.Key()
 		}
 		recs, err := c.get(ctx, keys...)
@@ -48,7 +48,7 @@ func (c *Catalog) Kill(ctx context.Context, spans []SpanAt, wanted func(SpanAt) 
 				killed++
 				continue
 			}
-			s, err := decodeSpanRecord(todo[i].Stream, rec)
+			s, err := decodeSpanRecord(rest[i].Stream, rec)
 			if err != nil {
 				return killed, err
 			}
@@ -56,7 +56,7 @@ func (c *Catalog) Kill(ctx context.Context, spans []SpanAt, wanted func(SpanAt) 
 				left = append(left, s)
 			}
 		}
-		todo = append(left, todo[n:]...)
+		rest = append(left, rest[n:]...)
 		if err := c.pause(ctx, round); err != nil {
 			return killed, err
 		}

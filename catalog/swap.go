@@ -61,16 +61,16 @@ func (c *Catalog) Swap(ctx context.Context, p Publish, runs []Run) (Swapped, err
 	for _, r := range runs {
 		s.split(r)
 	}
-	most := len(s.todo)
-	for round := 0; len(s.todo) > 0; {
+	most := len(s.rest)
+	for round := 0; len(s.rest) > 0; {
 		n := s.fit(most)
-		err := s.commit(ctx, s.todo[:n])
+		err := s.commit(ctx, s.rest[:n])
 		switch {
 		case err == nil:
-			for _, r := range s.todo[:n] {
+			for _, r := range s.rest[:n] {
 				s.out.Placed += len(r.Old)
 			}
-			s.todo = s.todo[n:]
+			s.rest = s.rest[n:]
 			most, round = max(2*n, most), 0
 			continue
 		case !errors.Is(err, metastore.ErrConflict):
@@ -93,7 +93,7 @@ type swap struct {
 	c      *Catalog
 	p      Publish
 	limits metastore.Limits
-	todo   []Run
+	rest   []Run
 	out    Swapped
 }
 
@@ -111,7 +111,7 @@ func (s *swap) split(r Run) {
 	most := max(min((s.limits.MaxOps-perRun-1)/perSpan, 256), 1)
 	for len(r.Old) > 0 {
 		n := min(most, len(r.Old))
-		s.todo = append(s.todo, Run{Stream: r.Stream, Old: r.Old[:n:n], Section: r.Section})
+		s.rest = append(s.rest, Run{Stream: r.Stream, Old: r.Old[:n:n], Section: r.Section})
 		r.Old = r.Old[n:]
 	}
 }
@@ -119,13 +119,13 @@ func (s *swap) split(r Run) {
 // fit returns how many of the next runs go into one commit, at most most, at least one.
 func (s *swap) fit(most int) int {
 	ops := 1 // the intent's condition
-	for n, r := range s.todo {
+	for n, r := range s.rest {
 		ops += perRun + perSpan*len(r.Old)
 		if n > 0 && (n >= most || ops > s.limits.MaxOps) {
 			return n
 		}
 	}
-	return len(s.todo)
+	return len(s.rest)
 }
 
 // commit tries the runs once.
@@ -183,7 +183,7 @@ func (s *swap) refresh(ctx context.Context, n int) error {
 	}
 	lost := !ok || in.Version != s.p.Intent
 	var left []Run
-	for _, r := range s.todo[:n] {
+	for _, r := range s.rest[:n] {
 		keys := make([]string, len(r.Old))
 		for i, o := range r.Old {
 			keys[i] = o.Key()
@@ -222,8 +222,8 @@ func (s *swap) refresh(ctx context.Context, n int) error {
 			left = append(left, part)
 		}
 	}
-	s.todo = append(left, s.todo[n:]...)
-	if lost && len(s.todo) > 0 {
+	s.rest = append(left, s.rest[n:]...)
+	if lost && len(s.rest) > 0 {
 		return fmt.Errorf("swapping spans to %s: %w", s.p.Object, ErrIntentLost)
 	}
 	return nil
