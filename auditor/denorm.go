@@ -314,6 +314,7 @@ func (f *fates) of(m catalog.BatchAt) (ruined []uint64, err error) {
 // write runs the units of one chunk, MemberParallel abreast. Each stream is in one
 // unit, so that its ranges move one at a time and in order.
 func (e *era) write(ctx context.Context, units []unit, f *fates) {
+	fetching := e.fetch(ctx, units)
 	g := clock.NewGroup(e.a.clk, e.a.opts.MemberParallel)
 	results := make([]unitResult, len(units))
 	started := 0
@@ -329,6 +330,7 @@ func (e *era) write(ctx context.Context, units []unit, f *fates) {
 	// The end of ctx ends the units, each after its last bucket call, and no sooner: what this waits for
 	// must not end with it.
 	_ = g.Wait(context.WithoutCancel(ctx))
+	_ = fetching.Wait(context.WithoutCancel(ctx))
 	for i, u := range units {
 		r := results[i]
 		if i >= started {

@@ -70,7 +70,9 @@ func TestDenormPacksSmallStreamsAndGivesLargeOnesTheirOwn(t *testing.T) {
 			packs[objects[0]] = true
 		}
 		require.Len(t, packs, 1, "packed together")
-		require.NotContains(t, objects, r.did(Settled)[len(r.did(Settled))-1].Object)
+		for _, o := range objects {
+			require.False(t, packs[o], "the large stream shares no object")
+		}
 		require.Empty(t, r.markers(catalog.Denorm))
 		require.Empty(t, r.markers(catalog.Orphan), "every intent is resolved")
 		require.Empty(t, r.markers(catalog.Reap), "every range was placed: nothing to reap")
@@ -417,7 +419,8 @@ func TestOrphanLeavesAPublishUnderWay(t *testing.T) {
 		for range 20 {
 			a.Wake()
 			a.pass(ctx)
-			require.NoError(t, r.inc.Clock().Sleep(ctx, time.Minute))
+			// No pass may fall on the moment in which the PUT is answered: the publish is over then.
+			require.NoError(t, r.inc.Clock().Sleep(ctx, 50*time.Second))
 			require.Empty(t, r.did(IntentCondemn))
 			if a.Busy() == 0 {
 				break

@@ -67,6 +67,36 @@ func (f *fetcher) get(ctx context.Context, slot uint64) ([]byte, *format.Footer,
 	return x.body, &x.footer, x.err
 }
 
+// fetchAhead is how many slots of a chunk are read at once.
+const fetchAhead = 8
+
+// fetch begins to read the slots of a chunk, several at once and lowest first: one after
+// the other they would cost a bucket's latency each, and an era of many its deadline. The units find
+// them in the cache; what fails fails the unit that waits for it.
+func (e *era) fetch(ctx context.Context, units []unit) *clock.Group {
+	var slots []uint64
+	for _, u := range units {
+		slots = append(slots, u.slots()...)
+	}
+	slices.Sort(slots)
+	slots = slices.Compact(slots)
+	g := clock.NewGroup(e.a.clk, 0)
+	// A group without a limit starts the task at once.
+	_ = g.Go(ctx, "auditor/fetch", func(ctx context.Context) error {
+		ahead := clock.NewGroup(e.a.clk, fetchAhead)
+		for _, slot := range slots {
+			if ahead.Go(ctx, "auditor/fetch", func(ctx context.Context) error {
+				_, _, _ = e.slots.get(ctx, slot)
+				return nil
+			}) != nil {
+				break
+			}
+		}
+		return ahead.Wait(context.WithoutCancel(ctx))
+	})
+	return g
+}
+
 // evict forgets the slots used longest ago, but for the last one.
 func (f *fetcher) evict() {
 	for f.bytes > f.most && len(f.order) > 1 {
