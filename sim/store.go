@@ -16,6 +16,7 @@ type store struct {
 	lastID   metastore.SessionID
 	commit   Commit // reused
 	seen     map[string]struct{}
+	nothing  []metastore.Record // all of them absent; never written
 }
 
 type row struct {
@@ -128,7 +129,12 @@ func (s *store) peek(c *call) {
 		c.fail(metastore.ErrTooLarge, nil)
 		return
 	}
-	c.recs = make([]metastore.Record, len(c.ranges))
+	// Where nothing is found, as in most looks at idle queues, all callers share one empty answer.
+	for len(s.nothing) < len(c.ranges) {
+		s.nothing = append(s.nothing, metastore.Record{})
+	}
+	c.recs = s.nothing[:len(c.ranges):len(c.ranges)]
+	found := false
 	// Most ranges of an idle queue are empty and lie side by side: what one search
 	// found tells that everything from its start up to there is empty.
 	var from, to string
@@ -142,6 +148,9 @@ func (s *store) peek(c *call) {
 		s.tab.ascend(r.Start, "", func(key string, x *row) bool {
 			to = key
 			if r.End == "" || key < r.End {
+				if !found {
+					found, c.recs = true, make([]metastore.Record, len(c.ranges))
+				}
 				c.recs[i] = x.Record
 			}
 			return false
