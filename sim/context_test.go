@@ -68,7 +68,8 @@ func TestContextsAreGenuine(t *testing.T) {
 		defer cancelUnder()
 		require.Equal(t, context.DeadlineExceeded, under.Err())
 	})
-	require.Equal(t, before+l.w.Coroutines(), runtime.NumGoroutine())
+	// What an earlier test left running may have ended meanwhile.
+	require.LessOrEqual(t, runtime.NumGoroutine(), before+l.w.Coroutines())
 }
 
 func TestCancelWakes(t *testing.T) {

@@ -107,7 +107,10 @@ func TestNoGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	w := sim.New(sim.Config{Seed: 9, Faults: everyFault(), Watchdog: time.Hour})
 	w.OnStepEnd(func() {
-		if n := runtime.NumGoroutine(); n != before+w.Coroutines() {
+		n := runtime.NumGoroutine()
+		// What an earlier test left running may end meanwhile.
+		before = min(before, n-w.Coroutines())
+		if n > before+w.Coroutines() {
 			w.Finding("goroutine", "", fmt.Sprintf("%d goroutines, %d expected", n, before+w.Coroutines()))
 		}
 	})
@@ -120,7 +123,7 @@ func TestNoGoroutines(t *testing.T) {
 	}
 	require.Greater(t, w.Steps(), 500)
 	w.Close()
-	require.Equal(t, before, runtime.NumGoroutine(), "a closed world leaves nothing")
+	require.LessOrEqual(t, runtime.NumGoroutine(), before, "a closed world leaves nothing")
 }
 
 func TestTraceOfOneKey(t *testing.T) {
