@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 )
@@ -23,8 +24,7 @@ const (
 
 // pause waits before a request is tried again: longer each time, with jitter.
 func (a *Auditor) pause(ctx context.Context, try int) error {
-	d := min(firstPause<<min(try, 10), mostPause)
-	return a.clk.Sleep(ctx, d/2+time.Duration(a.clk.Rand()%uint64(d/2+1)))
+	return a.clk.Sleep(ctx, clock.Jitter(a.clk, min(firstPause<<min(try, 10), mostPause)))
 }
 
 // readObject reads an object and verifies it whole. An error that wraps

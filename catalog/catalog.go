@@ -97,7 +97,7 @@ func (c *Catalog) commit(ctx context.Context, what string, b metastore.Batch) (v
 		}
 		maybe = true
 		c.branch("commit.lost")
-		if serr := c.clk.Sleep(ctx, c.jitter(delay)); serr != nil {
+		if serr := c.clk.Sleep(ctx, clock.Jitter(c.clk, delay)); serr != nil {
 			return 0, maybe, fmt.Errorf("%s: %w (%w)", what, err, serr)
 		}
 	}
@@ -109,11 +109,7 @@ func (c *Catalog) pause(ctx context.Context, round int) error {
 	if round == 0 {
 		return ctx.Err()
 	}
-	return c.clk.Sleep(ctx, c.jitter(min(retryFirst<<min(round, 8), retryMost)))
-}
-
-func (c *Catalog) jitter(d time.Duration) time.Duration {
-	return d/2 + time.Duration(c.clk.Rand()%uint64(d/2+1))
+	return c.clk.Sleep(ctx, clock.Jitter(c.clk, min(retryFirst<<min(round, 8), retryMost)))
 }
 
 // get reads keys at one revision where they fit into one call, else in several.

@@ -110,19 +110,13 @@ func (c *Catalog) Stars(ctx context.Context) ([]string, error) {
 
 func (c *Catalog) names(ctx context.Context, prefix string) ([]string, error) {
 	var out []string
-	r := metastore.Prefix(prefix)
-	for {
-		page, err := c.store.Scan(ctx, r, 512)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", prefix, err)
-		}
-		for _, rec := range page.Records {
-			out = append(out, rec.Key[len(prefix):])
-		}
-		if !page.More || len(page.Records) == 0 {
-			slices.Sort(out)
-			return out, nil
-		}
-		r.Start = page.Records[len(page.Records)-1].Key + "\x00"
+	err := c.walk(ctx, metastore.Prefix(prefix), 512, func(rec metastore.Record) (bool, error) {
+		out = append(out, rec.Key[len(prefix):])
+		return true, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", prefix, err)
 	}
+	slices.Sort(out)
+	return out, nil
 }

@@ -132,25 +132,17 @@ type trimAt struct {
 func (c *Catalog) unretired(ctx context.Context, star string, newest uint64) ([]trimAt, error) {
 	var out []trimAt
 	r := metastore.Range{Start: "trim/" + star + "/", End: TrimKey(ChainID{star, newest}) + "\x00"}
-	for {
-		page, err := c.store.Scan(ctx, r, 256)
+	err := c.walk(ctx, r, 256, func(rec metastore.Record) (bool, error) {
+		epoch, err := parseHex16(rec.Key[len("trim/")+len(star)+1:])
 		if err != nil {
-			return nil, err
+			return true, nil
 		}
-		for _, rec := range page.Records {
-			epoch, err := parseHex16(rec.Key[len("trim/")+len(star)+1:])
-			if err != nil {
-				continue
-			}
-			if t, err := DecodeTrim(rec.Value); err == nil {
-				out = append(out, trimAt{ChainID{star, epoch}, t, rec.Version})
-			}
+		if t, err := DecodeTrim(rec.Value); err == nil {
+			out = append(out, trimAt{ChainID{star, epoch}, t, rec.Version})
 		}
-		if !page.More || len(page.Records) == 0 {
-			return out, nil
-		}
-		r.Start = page.Records[len(page.Records)-1].Key + "\x00"
-	}
+		return true, nil
+	})
+	return out, err
 }
 
 // ripenSettle adds to b the move of the chain's settle marker to now, conditional

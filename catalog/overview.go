@@ -43,7 +43,7 @@ func (c *Catalog) Chains(ctx context.Context) ([]ChainView, error) {
 			}
 			live = route.Epoch
 		}
-		err = c.walk(ctx, metastore.Prefix(ChainPrefix(star)), func(r metastore.Record) (bool, error) {
+		err = c.walk(ctx, metastore.Prefix(ChainPrefix(star)), overviewPage, func(r metastore.Record) (bool, error) {
 			id, err := ParseChainKey(r.Key)
 			if err != nil {
 				return false, err
@@ -94,7 +94,7 @@ func (c *Catalog) DueOverview(ctx context.Context, most int) ([]DueView, error) 
 	for _, q := range Queues() {
 		v := DueView{Queue: q}
 		for shard := 0; shard < Shards && !v.Capped; shard++ {
-			err := c.walk(ctx, ShardRange(q, shard), func(r metastore.Record) (bool, error) {
+			err := c.walk(ctx, ShardRange(q, shard), overviewPage, func(r metastore.Record) (bool, error) {
 				if v.Standing == most {
 					v.Capped = true
 					return false, nil
@@ -133,10 +133,10 @@ func (c *Catalog) pastDue(q Queue, r metastore.Record, now time.Time) (time.Dura
 	return max(late, 0), late >= 0
 }
 
-// walk hands the records of a range to f, page by page, until f says stop.
-func (c *Catalog) walk(ctx context.Context, r metastore.Range, f func(metastore.Record) (more bool, err error)) error {
+// walk hands the records of a range to f, in pages of at most size, until f says stop.
+func (c *Catalog) walk(ctx context.Context, r metastore.Range, size int, f func(metastore.Record) (more bool, err error)) error {
 	for {
-		page, err := c.store.Scan(ctx, r, overviewPage)
+		page, err := c.store.Scan(ctx, r, size)
 		if err != nil {
 			return err
 		}

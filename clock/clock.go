@@ -48,6 +48,12 @@ type Clock interface {
 	NewParker() Parker
 }
 
+// Jitter returns a duration in [d/2, d], so that those who wait for the same thing
+// part. d must not be negative.
+func Jitter(clk Clock, d time.Duration) time.Duration {
+	return d/2 + time.Duration(clk.Rand()%uint64(d/2+1))
+}
+
 // Parker is the one primitive of waiting: a token that one task waits for and
 // any task may put. Putting a token that is already there does nothing.
 type Parker interface {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
 )
 
 // Backoff between absorbs while the store is unavailable.
@@ -53,7 +54,7 @@ func (s *Star) absorb(ctx context.Context, e *epoch) {
 			// If a lost try landed after all, the next one finds the checkpoint moved.
 			s.events.Branch("star.absorb.retry")
 			s.log.Warn("absorb failed, trying again", "chain", e.chain.String(), "slot", flights[0].slot, "error", err)
-			if s.clk.Sleep(ctx, s.jitter(delay)) != nil {
+			if s.clk.Sleep(ctx, clock.Jitter(s.clk, delay)) != nil {
 				return
 			}
 			delay = min(2*delay, absorbRetryMost)

@@ -256,7 +256,7 @@ func (s *Star) beat(ctx context.Context, e *epoch) {
 				return
 			default:
 				s.log.Warn("keep-alive failed, trying again", "chain", e.chain.String(), "error", err)
-				if s.clk.Sleep(ctx, s.jitter(every/8)) != nil {
+				if s.clk.Sleep(ctx, clock.Jitter(s.clk, every/8)) != nil {
 					return
 				}
 				continue

@@ -141,7 +141,7 @@ func (s *Star) get(ctx context.Context, object string, off, n int64) ([]byte, er
 		case !retryable(err) || try == getTries:
 			return nil, fmt.Errorf("reading %d bytes of %s: %w", n, object, err)
 		}
-		if err := s.clk.Sleep(ctx, s.jitter(getRetry<<try)); err != nil {
+		if err := s.clk.Sleep(ctx, clock.Jitter(s.clk, getRetry<<try)); err != nil {
 			return nil, err
 		}
 	}
@@ -206,7 +206,7 @@ func (s *Star) blocks(ctx context.Context, stream catalog.StreamID, span *catalo
 	}
 	_, footer, err := s.readFooter(ctx, span.Object)
 	for try := 1; err != nil && retryable(err) && try < getTries; try++ {
-		if err := s.clk.Sleep(ctx, s.jitter(getRetry<<try)); err != nil {
+		if err := s.clk.Sleep(ctx, clock.Jitter(s.clk, getRetry<<try)); err != nil {
 			return nil, err
 		}
 		_, footer, err = s.readFooter(ctx, span.Object)

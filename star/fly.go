@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 )
@@ -116,7 +117,7 @@ func (s *Star) putSlot(ctx context.Context, e *epoch, f *flight, opt objstore.Pu
 			return err
 		}
 		s.events.Branch("star.slot.retry")
-		if serr := s.clk.Sleep(ctx, s.jitter(delay)); serr != nil {
+		if serr := s.clk.Sleep(ctx, clock.Jitter(s.clk, delay)); serr != nil {
 			return fmt.Errorf("undecided: %w (%w)", err, serr)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
@@ -191,7 +192,7 @@ func (r *reader) again(ctx context.Context, err error) error {
 		}
 		return err
 	}
-	return r.s.clk.Sleep(ctx, r.s.jitter(seekRetry<<r.seeks))
+	return r.s.clk.Sleep(ctx, clock.Jitter(r.s.clk, seekRetry<<r.seeks))
 }
 
 // take adds a record, copied, and returns whether there was room for it.

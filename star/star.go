@@ -254,14 +254,10 @@ func (s *Star) Chain() (chain catalog.ChainID, head uint64, ok bool) {
 // caller looks again.
 func (s *Star) pause(ctx context.Context, d time.Duration) {
 	if s.drain.IsSet() {
-		_ = s.clk.Sleep(ctx, s.jitter(d))
+		_ = s.clk.Sleep(ctx, clock.Jitter(s.clk, d))
 		return
 	}
-	waiting, cancel := s.clk.WithTimeout(ctx, s.jitter(d))
+	waiting, cancel := s.clk.WithTimeout(ctx, clock.Jitter(s.clk, d))
 	defer cancel()
 	_ = s.drain.Wait(waiting)
-}
-
-func (s *Star) jitter(d time.Duration) time.Duration {
-	return d/2 + time.Duration(s.clk.Rand()%uint64(d/2+1))
 }

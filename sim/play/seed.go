@@ -21,9 +21,6 @@ type Outcome struct {
 	Plan string
 }
 
-// Held tells whether every invariant held.
-func (o *Outcome) Held() bool { return o.Finding == nil }
-
 // Options of a run.
 type Options struct {
 	// Sink is given every event of the trace.
