@@ -73,8 +73,14 @@ type Registration struct {
 	// elsewhere. Else a member walks the shards it owns.
 	AllShards bool
 	// Grouped: one job takes all ripe markers of its subject, under one lease on the
-	// subject. Else each marker is a job with a lease of its own.
+	// subject. Else each marker has a lease of its own.
 	Grouped bool
+	// GroupUpTo, above 1: a job takes up to as many ripe markers as one source has, each
+	// claimed by a lease of its own; one whose claim is lost is left out. What becomes of
+	// each is its own affair ([Job.each]). Not together with Grouped.
+	GroupUpTo int
+	// GroupAbreast bounds how many members of such a group are worked on at once.
+	GroupAbreast int
 	// FrontEvery is how often, at most, a walk starts at the very front and not at
 	// the remembered position.
 	FrontEvery time.Duration
@@ -97,15 +103,24 @@ func busyKey(d catalog.Due) string { return string(d.Queue) + "/" + d.Subject }
 
 // Job is one leased job.
 type Job struct {
-	Marker catalog.MarkerAt
+	// Marker is the job's marker, of a group the first; Markers are all of a group, or the one.
+	Marker  catalog.MarkerAt
+	Markers []catalog.MarkerAt
 	// Started is when it was claimed; its context ends a job deadline later.
 	Started time.Time
 
-	a     *Auditor
-	reg   *Registration
-	src   *source
-	key   string
-	lease *lease
+	a       *Auditor
+	reg     *Registration
+	src     *source
+	members []member // one for each of Markers
+}
+
+// member is a marker that a job has claimed.
+type member struct {
+	marker catalog.MarkerAt
+	key    string // busy until the member has ended
+	lease  *lease // nil: given back, or none was needed
+	ended  bool
 }
 
 // step times one step of the job, until the function it returns is called.

@@ -146,51 +146,58 @@ func (s *source) pull(ctx context.Context) (rec metastore.Record, ok bool) {
 	return rec, true
 }
 
-// next returns the next marker that may run, as a job that is claimed.
+// next returns the next job of the walk, its markers claimed: one ripe marker that may run, or, of a duty
+// that works on groups, as many as a group takes.
 func (s *source) next(ctx context.Context) func(ctx context.Context) {
-	for {
+	j := &Job{a: s.a, reg: s.reg, src: s}
+	for s.state == walkLive && ctx.Err() == nil && len(j.members) < max(s.reg.GroupUpTo, 1) {
 		if !s.reg.AllShards && !s.a.ring.owns(s.shard) {
-			return nil
+			break
 		}
 		rec, ok := s.pull(ctx)
 		if !ok {
-			return nil
+			break
 		}
-		due, err := catalog.ParseDue(rec.Key)
-		m := catalog.MarkerAt{Due: due, Value: rec.Value, Version: rec.Version}
-		now := s.a.clk.Now()
-		verdict := Discard
-		if err == nil {
-			verdict = s.reg.Duty.Judge(m, now)
-		}
-		switch verdict {
-		case Stop:
-			s.state = walkDone
-			return nil
-		case Skip:
-			s.stands(rec.Key)
-			continue
-		case Discard:
-			s.discard(ctx, rec, err)
-			continue
-		}
-		j, err := s.claim(ctx, m, now)
-		if err != nil {
-			s.stands(rec.Key)
-			if ctx.Err() == nil {
-				s.fail(err)
-			}
-			return nil
-		}
-		if j != nil {
-			return j.run
+		s.triage(ctx, j, rec)
+	}
+	if len(j.members) == 0 {
+		return nil
+	}
+	j.Marker, j.Started = j.Markers[0], s.a.clk.Now()
+	return j.run
+}
+
+// triage judges one record of the walk, and adds it to the job where it may run and is claimed.
+func (s *source) triage(ctx context.Context, j *Job, rec metastore.Record) {
+	due, err := catalog.ParseDue(rec.Key)
+	m := catalog.MarkerAt{Due: due, Value: rec.Value, Version: rec.Version}
+	now := s.a.clk.Now()
+	verdict := Discard
+	if err == nil {
+		verdict = s.reg.Duty.Judge(m, now)
+	}
+	switch verdict {
+	case Stop:
+		s.state = walkDone
+	case Skip:
+		s.stands(rec.Key)
+	case Discard:
+		s.discard(ctx, rec, err)
+	default:
+		claimed, err := s.claim(ctx, m, now)
+		if claimed != nil {
+			j.Markers, j.members = append(j.Markers, m), append(j.members, *claimed)
+			return
 		}
 		s.stands(rec.Key)
+		if err != nil && ctx.Err() == nil {
+			s.fail(err)
+		}
 	}
 }
 
-// claim makes a job of the marker; nil where it rests, runs already or is leased elsewhere.
-func (s *source) claim(ctx context.Context, m catalog.MarkerAt, now time.Time) (*Job, error) {
+// claim claims the marker; nil where it rests, runs already or is leased elsewhere.
+func (s *source) claim(ctx context.Context, m catalog.MarkerAt, now time.Time) (*member, error) {
 	key := busyKey(m.Due)
 	if s.taken[key] || s.a.backoff.rests(m.Due.PrimaryKey(), now) || !s.a.pool.occupy(key) {
 		return nil, nil
@@ -215,7 +222,7 @@ func (s *source) claim(ctx context.Context, m catalog.MarkerAt, now time.Time) (
 	s.mu.Lock()
 	s.open = append(s.open, m.Due.Key)
 	s.mu.Unlock()
-	return &Job{Marker: m, Started: now, a: s.a, reg: s.reg, src: s, key: key, lease: l}, nil
+	return &member{marker: m, key: key, lease: l}, nil
 }
 
 // discard resolves a marker that nobody could ever run. There is no duplicate work to
