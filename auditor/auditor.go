@@ -47,6 +47,8 @@ import (
 type Options struct {
 	// Member is the name on the ring.
 	Member string
+	// Version of the program, for the node stats.
+	Version string
 	// Workers is how many jobs run at once (2). No duty holds more than half, or one.
 	Workers int
 	// IdleInterval is the wait after a pass that left nothing to do (30 s).
@@ -127,6 +129,7 @@ type Auditor struct {
 	pool    *pool
 	backoff *backoff
 	wake    *clock.Signal
+	stats   nodeStats
 	sources []*source
 	// Of the pass under way alone.
 	peekSources []*source

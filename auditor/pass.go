@@ -15,6 +15,7 @@ func (a *Auditor) pass(ctx context.Context) {
 		}
 		return
 	}
+	a.publishStats(pctx)
 	a.pool.rotate(pctx, ctx, a.open(pctx))
 	var last *Registration
 	for _, s := range a.sources {

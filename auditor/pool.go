@@ -12,6 +12,7 @@ import (
 // pool runs jobs: workers at once, and max(1, workers/2) of one duty, so that a fat
 // queue delays only itself.
 type pool struct {
+	clk   clock.Clock
 	most  int // of one duty
 	slots *clock.Semaphore
 	tasks *clock.Group
@@ -19,11 +20,13 @@ type pool struct {
 
 	mu   sync.Mutex
 	held map[catalog.Queue]int // jobs that run
-	busy map[string]bool       // keys of jobs that run or are spooled
+	work meter
+	busy map[string]bool // keys of jobs that run or are spooled
 }
 
 func newPool(clk clock.Clock, workers int) *pool {
 	return &pool{
+		clk:   clk,
 		most:  max(1, workers/2),
 		slots: clock.NewSemaphore(clk, int64(workers)),
 		tasks: clock.NewGroup(clk, 0),
@@ -87,12 +90,14 @@ func (p *pool) rotate(ctx, jctx context.Context, live []offer) {
 func (p *pool) start(ctx context.Context, q catalog.Queue, run func(ctx context.Context)) {
 	p.mu.Lock()
 	p.held[q]++
+	p.work.change(p.clk.Now(), 1)
 	p.mu.Unlock()
 	// Without a limit the group starts it whatever ctx says.
 	_ = p.tasks.Go(ctx, "auditor/"+string(q), func(ctx context.Context) error {
 		run(ctx)
 		p.mu.Lock()
 		p.held[q]--
+		p.work.change(p.clk.Now(), -1)
 		p.mu.Unlock()
 		p.slots.Release(1)
 		p.ended.Raise()

@@ -102,12 +102,13 @@ func CheckNodeName(name string) error {
 // FormatKey holds the format version and the shard count.
 const FormatKey = "cluster/format"
 
-// StarsPrefix, MembersPrefix and RoutesPrefix begin the registrations, the ring
-// announcements and the routes of live stars.
+// StarsPrefix, MembersPrefix, RoutesPrefix and StatsPrefix begin the registrations, the ring
+// announcements, the routes of live stars and what members say of themselves.
 const (
 	StarsPrefix   = "cluster/stars/"
 	MembersPrefix = "cluster/auditors/"
 	RoutesPrefix  = "cluster/routes/"
+	StatsPrefix   = "cluster/stats/"
 	leasePrefix   = "auditor/lease/"
 )
 
@@ -119,6 +120,9 @@ func RouteKey(star string) string { return RoutesPrefix + star }
 
 // MemberKey is a member's session-bound ring announcement.
 func MemberKey(member string) string { return MembersPrefix + member }
+
+// StatsKey is what a member says of itself, bound to the session of its announcement.
+func StatsKey(member string) string { return StatsPrefix + member }
 
 // LeaseKey is the session-bound lease of a job.
 func LeaseKey(job string) string { return leasePrefix + fold(job) }
