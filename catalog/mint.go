@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nova-store/nova/metastore"
@@ -35,9 +36,9 @@ type MintRequest struct {
 //
 // A crash before it leaves nothing. After it the chain stands empty, watched by its
 // settle marker, which lives as long as the chain: whatever slot is PUT later has
-// that watcher already. Older epochs than the newest 8 are moved by commits of
-// their own, best effort, since their markers stand anyway: so a star with any number of old
-// epochs can always mint. A late twin fails on chain/{star}, which every mint moves.
+// that watcher already. Older epochs than the newest 8 are left to [Catalog.Reannounce], best
+// effort, since their markers stand anyway: so a star with any number of old
+// epochs can always mint, and does not wait for them. A late twin fails on chain/{star}, which every mint moves.
 //
 // ErrReplaced: a newer epoch of another incarnation stands; the process must stop.
 // ErrRetired: the star was decommissioned. ErrSessionGone: open another session.
@@ -89,25 +90,17 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 		b.put(TrimKey(chain), Trim{SettleKey: settle}.encode())
 		b.put(settle, SettleMarker{}.encode())
 		b.write(metastore.PutUnder(req.Session, RouteKey(req.Star), Route{req.Address, chain.Epoch}.encode()))
-		rest := earlier
-		for n := 0; n < maxAnnounced && len(rest) > 0 && len(b.ops)+ripenOps <= c.store.Limits().MaxOps; {
-			last := rest[len(rest)-1]
-			rest = rest[:len(rest)-1]
-			if last.ripenSettle(&b, now) {
+		n := 0
+		for _, t := range slices.Backward(earlier) {
+			if n == maxAnnounced || len(b.ops)+ripenOps > c.store.Limits().MaxOps {
+				break
+			}
+			if t.ripenSettle(&b, now) {
 				n++
 			}
 		}
 		_, _, err = c.commit(ctx, what, b.done())
 		if err == nil {
-			for i := len(rest) - 1; i >= 0; i-- {
-				var b batch
-				if rest[i].ripenSettle(&b, now) {
-					// Best effort: the marker stands; only its time would have moved.
-					if _, _, err := c.commit(ctx, "re-announcing "+rest[i].chain.String(), b.done()); err != nil {
-						c.branch("mint.announce.failed")
-					}
-				}
-			}
 			return chain, nil
 		}
 		if !errors.Is(err, metastore.ErrConflict) {
@@ -118,6 +111,33 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 			return ChainID{}, err
 		}
 	}
+}
+
+// Reannounce moves the settle markers of the star's epochs before chain to now, each in a commit of
+// its own, so that they are settled soon: what the mint of chain had no room for. It is
+// best effort, since the markers stand and ripen by themselves: one that moved meanwhile, or whose commit failed, is left as it is.
+//
+// Each commit is conditional on the trim record that names the marker, and changes it: a late
+// twin fails. It returns the error of a read, or ctx's.
+func (c *Catalog) Reannounce(ctx context.Context, chain ChainID) error {
+	what := "re-announcing the epochs before " + chain.String()
+	earlier, err := c.unretired(ctx, chain.Star, chain.Epoch-1)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	for _, t := range slices.Backward(earlier) {
+		var b batch
+		if !t.ripenSettle(&b, c.clk.Now()) {
+			continue
+		}
+		if _, _, err := c.commit(ctx, what, b.done()); err != nil {
+			c.branch("mint.announce.failed")
+			if ctx.Err() != nil {
+				return fmt.Errorf("%s: %w", what, ctx.Err())
+			}
+		}
+	}
+	return nil
 }
 
 // trimAt is a trim record as read.

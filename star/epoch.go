@@ -118,7 +118,7 @@ func (s *Star) serve(ctx context.Context, e *epoch) error {
 	for _, t := range []struct {
 		name string
 		run  func(ctx context.Context, e *epoch)
-	}{{"star.depart", s.depart}, {"star.absorb", s.absorb}, {"star.beat", s.beat}, {"star.ripen", s.ripen}} {
+	}{{"star.depart", s.depart}, {"star.absorb", s.absorb}, {"star.beat", s.beat}, {"star.ripen", s.ripen}, {"star.announce", s.announce}} {
 		// A group without a limit starts the task at once.
 		_ = e.tasks.Go(working, t.name, func(ctx context.Context) error {
 			t.run(ctx, e)
@@ -290,6 +290,14 @@ func (s *Star) beatOnce(ctx context.Context, e *epoch, limit time.Duration) erro
 	s.mu.Unlock()
 	s.kick.Raise()
 	return nil
+}
+
+// announce hurries the settlement of the epochs that the mint had no room to announce: best
+// effort, once, beside the serving.
+func (s *Star) announce(ctx context.Context, e *epoch) {
+	if err := s.cat.Reannounce(ctx, e.chain); err != nil && ctx.Err() == nil {
+		s.log.Warn("older chains not re-announced", "chain", e.chain.String(), "error", err)
+	}
 }
 
 // ripen hurries the settle rewrite while the chain owes it too much: batch markers
