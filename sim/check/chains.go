@@ -6,6 +6,7 @@ import (
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore/format"
 )
 
 const everything = math.MaxUint64
@@ -27,7 +28,14 @@ type chain struct {
 
 type batch struct {
 	first, end uint64
-	ready      int64
+	damaged    bool
+	inventory  []catalog.SlotItem // of a damaged one
+}
+
+// names tells whether the batch holds records of the stream back. One that is not damaged
+// may, whatever it names.
+func (b *batch) names(id catalog.StreamID) bool {
+	return !b.damaged || slices.ContainsFunc(b.inventory, func(i catalog.SlotItem) bool { return i.Stream == id })
 }
 
 func (c *Checker) chain(id catalog.ChainID) *chain {
@@ -124,12 +132,16 @@ func (c *Checker) batchChanged(key string, old, now metastore.Record) {
 	var before, after catalog.Batch
 	if old.Exists() {
 		before, _ = catalog.DecodeBatch(old.Value)
+		c.index.owe(key, before.Streams, -1)
+		c.index.oweSchedule(key, before.Ready, -1)
 	}
 	if now.Exists() {
 		if after, err = catalog.DecodeBatch(now.Value); err != nil {
 			c.fail(Bounded, key, "unreadable: %v", err)
 			return
 		}
+		c.index.owe(key, after.Streams, 1)
+		c.index.oweSchedule(key, after.Ready, 1)
 	}
 	first := parseHex(key[len(key)-16:])
 	i, ok := slices.BinarySearchFunc(ch.batches, first, func(b batch, f uint64) int {
@@ -146,13 +158,21 @@ func (c *Checker) batchChanged(key string, old, now metastore.Record) {
 		if after.End != ch.batches[i].end {
 			c.fail(Watched, key, "a standing batch marker was changed from end %d to %d", ch.batches[i].end, after.End)
 		}
-		ch.batches[i].ready = after.Ready
+		ch.batches[i] = newBatch(first, &after)
 	case now.Exists():
-		ch.batches = slices.Insert(ch.batches, i, batch{first, after.End, after.Ready})
+		ch.batches = slices.Insert(ch.batches, i, newBatch(first, &after))
 	case ok:
 		ch.batches = slices.Delete(ch.batches, i, i+1)
 		ch.dirty(first, before.End)
 	}
+}
+
+func newBatch(first uint64, v *catalog.Batch) batch {
+	b := batch{first: first, end: v.End, damaged: v.Damaged}
+	if v.Damaged {
+		b.inventory = v.Inventory
+	}
+	return b
 }
 
 func parseHex(s string) (v uint64) {
@@ -197,6 +217,44 @@ func (ch *chain) frontierNow() uint64 {
 		return ch.batches[0].first
 	}
 	return ch.rec.Checkpoint
+}
+
+// frontierFor is the frontier behind which nothing is owed that concerns the stream.
+func (ch *chain) frontierFor(id catalog.StreamID) uint64 {
+	if !ch.exists {
+		return everything
+	}
+	for i := range ch.batches {
+		if ch.batches[i].names(id) {
+			return ch.batches[i].first
+		}
+	}
+	return ch.rec.Checkpoint
+}
+
+// mayAbsorb tells whether the chain's slot may still be absorbed.
+func (c *Checker) mayAbsorb(ch *chain, slot uint64) bool {
+	if !ch.exists || slot < ch.rec.Checkpoint || ch.rec.State == catalog.ChainSealed && ch.rec.Seal <= slot {
+		return false
+	}
+	i, _ := slices.BinarySearch(ch.slots, ch.rec.Checkpoint)
+	for ; i < len(ch.slots) && ch.slots[i] <= slot; i++ {
+		if c.object(catalog.SlotKey(ch.id, ch.slots[i])).footer.Kind == format.KindSeal {
+			return false
+		}
+	}
+	return true
+}
+
+// chainsOf returns how many chains of the star are not retired.
+func (c *Checker) chainsOf(star string) int {
+	n := 0
+	for id, ch := range c.chains {
+		if id.Star == star && ch.exists {
+			n++
+		}
+	}
+	return n
 }
 
 // bounded is the part of invariant 7 on which a seal's window rests: a slot that is put
@@ -278,8 +336,11 @@ func (c *Checker) judgeChain(ch *chain) {
 	if ch.exists != ch.trimExists {
 		c.fail(Watched, key, "of the chain and trim records one is there without the other")
 	}
-	if ch.exists && ch.settles == 0 {
+	switch {
+	case ch.exists && ch.settles == 0:
 		c.fail(Watched, key, "the chain has no settle marker")
+	case ch.settles > 1:
+		c.fail(Bounded, key, "the chain has %d settle markers", ch.settles)
 	}
 	i, _ := slices.BinarySearch(ch.slots, ch.dirtyFrom)
 	for ; i < len(ch.slots) && ch.slots[i] < ch.dirtyEnd; i++ {

@@ -13,6 +13,7 @@ package check
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
@@ -39,8 +40,12 @@ type Checker struct {
 	names   map[string]catalog.StreamID
 	known   map[uint64]*known
 
-	decoder *format.Decoder
-	due     map[string]catalog.Queue // standing markers of the queues that must drain
+	decoder  *format.Decoder
+	due      map[string]catalog.Queue // standing markers of the queues that must drain
+	index    index
+	retired  map[string]bool // stars, registered; true: retired
+	timing   catalog.Timing
+	undelete time.Duration
 
 	// What the change at hand touched.
 	touchedObjects []*object
@@ -59,12 +64,18 @@ func New(w *sim.World) *Checker {
 		known:   make(map[uint64]*known),
 		due:     make(map[string]catalog.Queue),
 		decoder: format.NewDecoder(),
+		index:   newIndex(),
+		retired: make(map[string]bool),
 	}
 	w.OnCommit(c.commit)
 	w.OnBucket(c.bucket)
 	w.OnStep(c.step)
 	return c
 }
+
+// Assume tells what the nodes are configured with: how far clocks may be off, and
+// which waits are owed.
+func (c *Checker) Assume(t catalog.Timing) { c.timing = t }
 
 func (c *Checker) fail(invariant, object, text string, args ...any) {
 	c.w.Finding(invariant, object, fmt.Sprintf(text, args...))
@@ -96,6 +107,7 @@ func (c *Checker) judge() {
 		o.touched = false
 		c.judgeObject(o)
 	}
+	c.judgeIndex()
 	c.touchedStreams, c.touchedChains, c.touchedObjects = c.touchedStreams[:0], c.touchedChains[:0], c.touchedObjects[:0]
 }
 
@@ -119,21 +131,18 @@ func (c *Checker) change(key string, old, now metastore.Record) {
 		c.trimChanged(key, old, now)
 	case "head", "stream", "mark", "name":
 		c.streamChanged(head, key, old, now)
-	case "schedule", "pending", "cluster", "auditor", "ids", "gc":
+	case "pending":
+		c.pendingChanged(key, old, now)
+	case "schedule":
+		c.scheduleChanged(key, old, now)
+	case "gc":
+		c.gcRecordChanged(key, now)
+	case "cluster":
+		c.clusterChanged(key, now)
+	case "auditor", "ids":
 	default:
 		c.fail(Bounded, key, "a key outside the keyspace")
 	}
-}
-
-// delta is +1 where a key appears, -1 where it goes.
-func delta(old, now metastore.Record) int {
-	switch {
-	case now.Exists() && !old.Exists():
-		return 1
-	case old.Exists() && !now.Exists():
-		return -1
-	}
-	return 0
 }
 
 // dueChanged takes a change of a marker.
@@ -149,13 +158,15 @@ func (c *Checker) dueChanged(key string, old, now metastore.Record) {
 	n := delta(old, now)
 	switch d.Queue {
 	case catalog.Orphan:
-		o := c.touchObject(d.Object())
-		o.intents += n
-		o.intentGone = o.intentGone || n < 0
+		c.intentChanged(c.touchObject(d.Object()), old, now)
 	case catalog.Reap:
 		c.touchObject(d.Object()).reaps += n
+		c.attribution(d.Queue, key, old, now)
 	case catalog.GC:
-		c.touchObject(d.Object()).gcs += n
+		c.gcChanged(c.touchObject(d.Object()), key, n)
+		c.attribution(d.Queue, key, old, now)
+	case catalog.Teardown, catalog.Retention:
+		c.streamMarkerChanged(&d, n)
 	case catalog.Settle:
 		if id, err := catalog.ParseChainSubject(d.Subject); err == nil {
 			ch := c.touchChain(id)
@@ -179,7 +190,7 @@ func (c *Checker) dueChanged(key string, old, now metastore.Record) {
 func (c *Checker) step(s *sim.StepInfo) {
 	switch s.Op {
 	case sim.OpBucketList:
-		c.fail(Bounded, s.Keys[0], "a bucket listing by %s", s.TaskName)
+		c.listed(s)
 	case sim.OpScan:
 		if s.Limit > pageMost {
 			c.fail(Bounded, s.Keys[0], "a page of %d records", s.Limit)
@@ -188,6 +199,43 @@ func (c *Checker) step(s *sim.StepInfo) {
 			c.scanned(r, s)
 		}
 	}
+}
+
+// listed is that nothing is listed but what a retired star left, once all its chains are gone.
+func (c *Checker) listed(s *sim.StepInfo) {
+	for _, prefix := range []string{"slot/", "bundle/"} {
+		star, ok := strings.CutPrefix(s.Keys[0], prefix)
+		if !ok || !strings.HasSuffix(star, "/") || strings.Count(star, "/") != 1 {
+			continue
+		}
+		star = strings.TrimSuffix(star, "/")
+		switch left := c.chainsOf(star); {
+		case !c.retired[star]:
+			c.fail(Bounded, s.Keys[0], "a bucket listing by %s of a star that is not retired", s.TaskName)
+		case left > 0:
+			c.fail(Bounded, s.Keys[0], "a bucket listing by %s of a star that has %d chains left", s.TaskName, left)
+		}
+		return
+	}
+	c.fail(Bounded, s.Keys[0], "a bucket listing by %s", s.TaskName)
+}
+
+// clusterChanged takes a change of a star's registration.
+func (c *Checker) clusterChanged(key string, now metastore.Record) {
+	star, ok := strings.CutPrefix(key, catalog.StarsPrefix)
+	if !ok {
+		return
+	}
+	v, err := catalog.DecodeStar(now.Value)
+	switch was := c.retired[star]; {
+	case !now.Exists():
+		c.fail(Monotonic, key, "a registration is gone")
+	case err != nil:
+		c.fail(Bounded, key, "unreadable: %v", err)
+	case was && !v.Retired:
+		c.fail(Monotonic, key, "a retired star is active again")
+	}
+	c.retired[star] = v.Retired
 }
 
 // pageMost bounds one page of a scan.

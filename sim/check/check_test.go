@@ -38,7 +38,7 @@ func TestNothingIsFoundWhereAllIsWell(t *testing.T) {
 		x.c.Acknowledged(1, x.id, 0, 1, true)
 		x.c.Acknowledged(3, x.id, 3, 4, true)
 		x.c.Acknowledged(3, x.id, 0, 0, false) // an old duplicate
-		x.c.Read(x.id, 1, [][]byte{data(1, 1, 2), data(2, 0, 1), data(3, 0, 2)})
+		x.c.Read(x.c.Reading("s"), x.id, 1, [][]byte{data(1, 1, 2), data(2, 0, 1), data(3, 0, 2)})
 		require.Equal(t, uint64(5), x.c.Next("s"))
 		require.Zero(t, x.c.Next("other"))
 		require.Equal(t, 3, x.c.Slots())
@@ -178,7 +178,7 @@ func TestLost(t *testing.T) {
 		{"a record that nobody sent", absorbing(func(x *fixture) []part { return []part{{x.id, 9, 1}} }), check.Lost, "which nobody sent"},
 		{"an append that is there twice", absorbing(func(x *fixture) []part { return []part{{x.id, 1, 2}} }), check.Lost, "append 1 appears at offset 0 and again at 6"},
 		{"an append in another stream", absorbing(func(x *fixture) []part {
-			x.c.Sending(5, "s", 1)
+			x.c.Sending(5, "s", 1, false)
 			return []part{{x.other, 5, 1}}
 		}), check.Lost, "which was sent to \"s\""},
 		{"a gap", func(x *fixture) {
@@ -187,6 +187,10 @@ func TestLost(t *testing.T) {
 		{"a head that runs ahead", func(x *fixture) {
 			x.commit(x.rehead(func(h *catalog.Head) { h.Next++ }))
 		}, check.Lost, "the next offset is 6, the catalog holds 5"},
+		{"a watermark that nobody moved there", func(x *fixture) {
+			x.c.Trimming(x.id, 2)
+			x.remark(3)
+		}, check.Lost, "the watermark moved from 0 to 3; clients trimmed up to 2"},
 		{"a watermark beyond the end", func(x *fixture) {
 			x.remark(6)
 		}, check.Lost, "the watermark 6 is beyond the next offset 5"},
@@ -203,20 +207,20 @@ func TestLost(t *testing.T) {
 			x.c.Refused(3, catalog.HeadKey(x.id))
 		}, check.Lost, "append 3 was refused and is at offset 3"},
 		{"an append that was refused and comes after all", absorbing(func(x *fixture) []part {
-			x.c.Sending(5, "s", 1)
+			x.c.Sending(5, "s", 1, false)
 			x.c.Refused(5, "s")
 			return []part{{x.id, 5, 1}}
 		}), check.Lost, "which nobody sent"},
 		{"a read of other records", func(x *fixture) {
-			x.c.Read(x.id, 1, [][]byte{data(1, 1, 2), data(3, 0, 2)})
+			x.c.Read(x.c.Reading("s"), x.id, 1, [][]byte{data(1, 1, 2), data(3, 0, 2)})
 		}, check.Lost, "a reader was given record 0 of append 3 at offset 2"},
 		{"a read beyond the end", func(x *fixture) {
-			x.c.Read(x.id, 5, [][]byte{data(4, 0, 1)})
+			x.c.Read(x.c.Reading("s"), x.id, 5, [][]byte{data(4, 0, 1)})
 		}, check.Lost, "a reader was given offset 5 before it was absorbed"},
 		{"a read of wrong bytes", func(x *fixture) {
 			b := data(1, 0, 2)
 			b[size/2] ^= 1
-			x.c.Read(x.id, 0, [][]byte{b})
+			x.c.Read(x.c.Reading("s"), x.id, 0, [][]byte{b})
 		}, check.Lost, "wrong bytes at offset 0"},
 	})
 }
@@ -225,7 +229,7 @@ func TestLost(t *testing.T) {
 func TestLostInPart(t *testing.T) {
 	torn := func(records ...[]byte) func(x *fixture) {
 		return func(x *fixture) {
-			x.c.Sending(5, "s", 3)
+			x.c.Sending(5, "s", 3, false)
 			b, f := x.body(format.KindSlot, x.chain, 2, part{x.id, 4, 1})
 			x.absorb(2, catalog.SlotIn{Slot: 2, Size: int64(len(b)), Footer: f})
 			w := format.NewWriter(format.KindSlot, format.Stored())
@@ -286,6 +290,7 @@ func TestMonotonic(t *testing.T) {
 			x.commit(x.rehead(func(h *catalog.Head) { h.Next-- }))
 		}, check.Monotonic, "the head went back from 5 to 4"},
 		{"a watermark", func(x *fixture) {
+			x.c.Trimming(x.id, 3)
 			x.remark(3)
 			x.remark(2)
 		}, check.Monotonic, "the watermark went back from 3 to 2"},

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/nova-store/nova/catalog"
-	"github.com/nova-store/nova/metastore"
 )
 
 // unregistered are the queues that no duty works on yet: their markers stand.
@@ -27,12 +26,20 @@ func (c *Checker) Unsettled(live []string) string {
 		if err != nil {
 			return "an unreadable marker stands: " + key
 		}
-		if q == catalog.Settle {
+		switch q {
+		case catalog.Settle:
 			if id, err := catalog.ParseChainSubject(d.Subject); err == nil && slices.Contains(live, id.Star) && c.newest(id) {
+				continue
+			}
+		case catalog.Retention:
+			if c.expectsRetention(catalog.StreamID(parseHex(d.Subject)), d.Order) {
 				continue
 			}
 		}
 		return "a marker stands: " + key
+	}
+	if what := c.expiredLeft(); what != "" {
+		return what
 	}
 	for _, id := range c.chainIDs() {
 		ch := c.chains[id]
@@ -50,11 +57,49 @@ func (c *Checker) Unsettled(live []string) string {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.objects)) {
-		if o := c.objects[key]; o.exists && !o.isSlot && !o.isProbe && o.refs == 0 {
+		if o := c.objects[key]; o.exists && o.kind != slotKind && o.kind != probeKind && o.refs == 0 {
 			return "an object that nothing names remains: " + key
 		}
 	}
 	return ""
+}
+
+// expectsRetention tells whether policy keeps the marker standing: the stream holds records that
+// a greatest age will expire, and the marker's time has not come.
+func (c *Checker) expectsRetention(id catalog.StreamID, ready uint64) bool {
+	s := c.stream(id)
+	return s.active() && s.rec.Policy.MaxAgeMS > 0 && len(s.byLast) > 0 && ready > uint64(c.w.Time().UnixMilli())
+}
+
+// expiredLeft tells of a span that lies wholly below a watermark, or that policy has wholly
+// expired, and that is still there; or of records of a stream whose deletion is final.
+func (c *Checker) expiredLeft() string {
+	if unregistered[catalog.Retention] {
+		return ""
+	}
+	now := c.w.Time().UnixMilli()
+	for _, id := range slices.Sorted(maps.Keys(c.streams)) {
+		s := c.streams[id]
+		if s.has != allRecords || s.rec.State == catalog.StreamTearing {
+			continue
+		}
+		kept := max(s.mark.Watermark, s.kept(s.rec.Policy, s.head.Bytes, now))
+		for last := range s.byLast {
+			if last < kept {
+				return fmt.Sprintf("stream %q keeps a span that ends at offset %d; the first readable offset is %d", s.rec.Name, s.lowest(), kept)
+			}
+		}
+	}
+	return ""
+}
+
+// lowest returns the last offset of the stream's first span.
+func (s *stream) lowest() uint64 {
+	least := uint64(everything)
+	for last := range s.byLast {
+		least = min(least, last)
+	}
+	return least
 }
 
 // newest tells whether no later epoch of the star exists.
@@ -79,7 +124,7 @@ func (c *Checker) Finish(live []string) {
 		c.fail(Convergence, strings.TrimPrefix(what, "a marker stands: "), "the world did not converge: %s", what)
 	}
 	c.whole()
-	c.indexes()
+	c.settleKeys()
 }
 
 // whole compares the shadow with the world, in full: what the incremental checks
@@ -96,43 +141,12 @@ func (c *Checker) whole() {
 	}
 }
 
-// indexes compares, at the end, each second key with what it is an index of: an entry of
-// nothing is one that nobody will ever remove.
-func (c *Checker) indexes() {
+// settleKeys is that each chain's trim record names its standing settle marker.
+func (c *Checker) settleKeys() {
 	v := c.w.StoreView()
-	v.Scan(metastore.Prefix("schedule/"), func(r metastore.Record) bool {
-		d, err := catalog.ParseDue(r.Key)
-		if err != nil {
-			c.fail(Bounded, r.Key, "unreadable: %v", err)
-			return false
-		}
-		b, err := catalog.DecodeBatch(v.Get(d.PrimaryKey()).Value)
-		if err != nil || uint64(b.Ready) != d.Order {
-			c.fail(Convergence, r.Key, "a schedule entry of no standing batch marker remains")
-		}
-		return true
-	})
-	v.Scan(metastore.Prefix("pending/"), func(r metastore.Record) bool {
-		tail := r.Key[len(catalog.PendingPrefix(0)):]
-		if key := "due/" + strings.Replace(strings.Replace(tail, "~", "/", 1), "~", "/", 1); !v.Get(key).Exists() {
-			c.fail(Convergence, r.Key, "a pending entry of no standing marker remains")
-		}
-		return true
-	})
-	v.Scan(metastore.Prefix("gc/"), func(r metastore.Record) bool {
-		if g, err := catalog.DecodeGCRecord(r.Value); err != nil || !v.Get(g.Marker).Exists() {
-			c.fail(Convergence, r.Key, "it names no standing gc marker")
-		}
-		return true
-	})
 	for _, id := range c.chainIDs() {
 		if ch := c.chains[id]; ch.trimExists && !v.Get(ch.trim.SettleKey).Exists() {
 			c.fail(Watched, catalog.TrimKey(id), "it names no standing settle marker")
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.names)) {
-		if s := c.stream(c.names[name]); s.mark.RetentionKey != "" && !v.Get(s.mark.RetentionKey).Exists() {
-			c.fail(Convergence, catalog.MarkKey(s.id), "it names no standing retention marker")
 		}
 	}
 }

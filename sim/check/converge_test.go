@@ -29,11 +29,13 @@ func TestConvergence(t *testing.T) {
 			x.commit(metastore.Put(catalog.DueKey(catalog.Reap, 1, "settled!1"), *newValue().int(0).uint(0, 0)))
 		}, check.Convergence, "a marker stands: due/reap/"},
 		{"a batch", func(x *fixture) {
-			x.commit(metastore.Put(catalog.BatchKey(x.chain, 0), catalog.Batch{End: 1, Ready: 1}.Encode()))
+			x.commit(metastore.Put(catalog.BatchKey(x.chain, 0), catalog.Batch{End: 1, Ready: 1}.Encode()),
+				metastore.Put(catalog.ScheduleKey(x.chain, 0, 1), entry))
 		}, check.Convergence, "owes the batch at slot 0"},
 		{"an object that nothing names", func(x *fixture) {
-			// The gc marker of a duty that does not run yet watches it.
-			x.commit(metastore.Put(catalog.DueKey(catalog.GC, 1, "settled!1"), *newValue().uint(0, 0)))
+			// Watched by the gc marker of a duty that does not run here.
+			key := catalog.DueKey(catalog.GC, 1, "settled!1")
+			x.commit(metastore.Put(key, *newValue().uint(0, 0)), metastore.Put(catalog.GCKey("settled/1"), *newValue().string(key)))
 			b, _ := x.body(format.KindSettled, catalog.ChainID{}, 0, part{x.id, 1, 2})
 			x.put("settled/1", b)
 		}, check.Convergence, "an object that nothing names remains: settled/1"},
@@ -42,16 +44,19 @@ func TestConvergence(t *testing.T) {
 		}, check.Convergence, "keeps slot 0"},
 		{"a schedule entry", func(x *fixture) {
 			x.commit(metastore.Put(catalog.ScheduleKey(x.chain, 0, 1), entry))
-		}, check.Convergence, "a schedule entry of no standing batch marker"},
+		}, check.Convergence, "1 entries that no marker owes"},
 		{"a pending entry", func(x *fixture) {
 			x.commit(metastore.Put(catalog.PendingPrefix(x.id)+"reap~00~0000000000000001~settled!1", entry))
-		}, check.Convergence, "a pending entry of no standing marker"},
+		}, check.Convergence, "1 entries that no marker owes"},
+		{"a marker without its pending entry", func(x *fixture) {
+			x.commit(metastore.Put(catalog.DueKey(catalog.Reap, 1, "settled!1"), *newValue().int(0).uint(0, 1, uint64(x.id))))
+		}, check.Convergence, "owes 1 that are not there"},
 		{"a gc record", func(x *fixture) {
 			x.commit(metastore.Put(catalog.GCKey("settled/1"), *newValue().string("due/gc/00/x")))
-		}, check.Convergence, "it names no standing gc marker"},
+		}, check.Bounded, "its gc marker is \"\", and gc/ names"},
 		{"a retention marker that is missing", func(x *fixture) {
 			x.commit(metastore.Put(catalog.MarkKey(x.id), *newValue().uint(0, 0).string("due/retention/00/x")))
-		}, check.Convergence, "it names no standing retention marker"},
+		}, check.Bounded, "which does not stand"},
 		{"a settle marker of another key", func(x *fixture) {
 			x.retrim(func(c *catalog.Trim) { c.SettleKey += "0" })
 		}, check.Watched, "it names no standing settle marker"},

@@ -84,13 +84,13 @@ func (x *fixture) empty() {
 
 func (x *fixture) build() {
 	x.empty()
-	x.c.Sending(1, "s", 2)
-	x.c.Sending(2, "s", 1)
-	x.c.Sending(3, "s", 2)
+	x.c.Sending(1, "s", 2, false)
+	x.c.Sending(2, "s", 1, false)
+	x.c.Sending(3, "s", 2, false)
 	x.absorb(0, x.slot(0, part{x.id, 1, 2}, part{x.id, 2, 1}))
 	x.absorb(1, x.slot(1, part{x.id, 3, 2}))
 	x.settle()
-	x.c.Sending(4, "s", 1)
+	x.c.Sending(4, "s", 1, false)
 	x.slot(2, part{x.id, 4, 1})
 }
 
@@ -248,5 +248,7 @@ func (x *fixture) rehead(change func(h *catalog.Head)) metastore.Op {
 
 // remark puts a mark with that watermark.
 func (x *fixture) remark(watermark uint64) {
-	x.commit(metastore.Put(catalog.MarkKey(x.id), *newValue().uint(watermark, 0).string("")))
+	v, err := x.cat.ReadStream(x.ctx, x.id)
+	require.NoError(x.t, err)
+	x.commit(metastore.Put(catalog.MarkKey(x.id), *newValue().uint(watermark, 0).string(v.Mark.RetentionKey)))
 }

@@ -1,34 +1,46 @@
 package check
 
 import (
-	"slices"
-
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
 )
 
-// known is an append that a client has sent.
-type known struct {
-	stream  string
-	records int
-	at      uint64 // offset of its first record + 1, once absorbed
-}
-
 // stream is a stream's catalog, and what each offset holds for ever.
 type stream struct {
-	id       catalog.StreamID
-	touched  bool
-	rec      catalog.Stream
-	exists   bool
-	head     catalog.Head
-	mark     catalog.Mark
-	content  []record // by offset
-	sums     []sums   // by offset
-	byFirst  map[uint64]uint64
-	byLast   map[uint64]span
-	edges    []edge // of the spans that changed
-	watchWas uint64
+	id      catalog.StreamID
+	touched bool
+	rec     catalog.Stream
+	has     records // that are there
+	gone    bool    // all three were there, and are gone for ever
+	head    catalog.Head
+	mark    catalog.Mark
+	content []record // by offset
+	sums    []sums   // by offset
+	byFirst map[uint64]uint64
+	byLast  map[uint64]span
+	edges   []edge // of the spans that changed
+
+	was        catalog.Stream // as the commit before left it, with its watermark
+	watchWas   uint64
+	watchBytes uint64
+	trimTo     uint64 // the farthest trim that a client has asked for
+	floor      uint64 // offsets below had expired when a policy was changed
+	retentions []string
+	teardowns  int
 }
+
+// records tells which of a stream's three records are there.
+type records uint8
+
+const (
+	streamRecord records = 1 << iota
+	headRecord
+	markRecord
+	allRecords = streamRecord | headRecord | markRecord
+)
+
+// active tells whether the stream may be appended to and read.
+func (s *stream) active() bool { return s.has == allRecords && s.rec.State == catalog.StreamActive }
 
 type span struct {
 	first  uint64
@@ -68,43 +80,55 @@ func (c *Checker) touchStream(id catalog.StreamID) *stream {
 
 func (c *Checker) streamChanged(kind, key string, _, now metastore.Record) {
 	if kind == "name" {
-		name := key[len(catalog.NamePrefix):]
-		if !now.Exists() {
-			delete(c.names, name)
-			return
-		}
-		id, err := catalog.DecodeID(now.Value)
-		if err != nil {
-			c.fail(Bounded, key, "unreadable: %v", err)
-		}
-		c.names[name] = id
+		c.nameChanged(key, now)
 		return
 	}
+	bit := map[string]records{"stream": streamRecord, "head": headRecord, "mark": markRecord}[kind]
 	s := c.touchStream(catalog.StreamID(parseHex(key[len(kind)+1:])))
 	if !now.Exists() {
-		s.exists = false
+		s.has &^= bit
 		return
+	}
+	s.has |= bit
+	if s.gone {
+		c.fail(Lost, key, "a record of a stream that was torn down appears again")
 	}
 	var err error
 	switch kind {
 	case "stream":
-		s.exists = true
 		s.rec, err = catalog.DecodeStream(now.Value)
 	case "head":
 		var h catalog.Head
 		if h, err = catalog.DecodeHead(now.Value); h.Next < s.head.Next || h.Bytes < s.head.Bytes || h.EvictedUpTo < s.head.EvictedUpTo {
 			c.fail(Monotonic, key, "the head went back from %d to %d", s.head.Next, h.Next)
 		}
+		if len(h.Producers) > catalog.MaxProducers {
+			c.fail(Bounded, key, "the head remembers %d producers", len(h.Producers))
+		}
 		s.head = h
 	case "mark":
-		if s.mark, err = catalog.DecodeMark(now.Value); s.mark.Watermark < s.watchWas {
-			c.fail(Monotonic, key, "the watermark went back from %d to %d", s.watchWas, s.mark.Watermark)
-		}
-		s.watchWas = s.mark.Watermark
+		s.mark, err = catalog.DecodeMark(now.Value)
 	}
 	if err != nil {
 		c.fail(Bounded, key, "unreadable: %v", err)
 	}
+}
+
+func (c *Checker) nameChanged(key string, now metastore.Record) {
+	name := key[len(catalog.NamePrefix):]
+	if id, ok := c.names[name]; ok {
+		c.touchStream(id)
+		delete(c.names, name)
+	}
+	if !now.Exists() {
+		return
+	}
+	id, err := catalog.DecodeID(now.Value)
+	if err != nil {
+		c.fail(Bounded, key, "unreadable: %v", err)
+	}
+	c.names[name] = id
+	c.touchStream(id)
 }
 
 // spanChanged takes a change of a span: the new one must hold, at its offsets,
@@ -180,6 +204,10 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 			return false
 		}
 		k := c.known[r.id]
+		place := uint64(0)
+		if k != nil {
+			place = k.places[s.id]
+		}
 		switch {
 		case k == nil || int(r.count) != k.records:
 			c.fail(Lost, key, "offset %d holds a record of append %d, which nobody sent", at, r.id)
@@ -187,13 +215,16 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 		case k.stream != s.rec.Name:
 			c.fail(Lost, key, "offset %d of stream %q holds a record of append %d, which was sent to %q", at, s.rec.Name, r.id, k.stream)
 			return false
-		case r.index == 0 && k.at != 0:
-			c.fail(Lost, key, "append %d appears at offset %d and again at %d", r.id, k.at-1, at)
+		case r.index == 0 && place != 0:
+			c.fail(Lost, key, "append %d appears at offset %d and again at %d", r.id, place-1, at)
+			return false
+		case r.index == 0 && len(k.places) > 0 && !k.repeated:
+			c.fail(Lost, key, "append %d, which was sent once, appears in a second stream of that name", r.id)
 			return false
 		case r.index == 0:
-			k.at = at + 1
-		case k.at+uint64(r.index) != at+1:
-			c.fail(Lost, key, "record %d of append %d appears at offset %d, its first at %d", r.index, r.id, at, int64(k.at)-1)
+			k.places[s.id] = at + 1
+		case place+uint64(r.index) != at+1:
+			c.fail(Lost, key, "record %d of append %d appears at offset %d, its first at %d", r.index, r.id, at, int64(place)-1)
 			return false
 		}
 		sum := sums{uint64(r.size), r.timestamp}
@@ -205,18 +236,26 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 	return true
 }
 
-// judgeStream is that the spans tile the stream without a gap, from the watermark to
-// the next offset, and that no append is there in part.
+// judgeStream is what must hold of a stream after a commit that touched it.
 func (c *Checker) judgeStream(s *stream) {
-	if !s.exists || s.rec.State != catalog.StreamActive {
-		s.edges = s.edges[:0]
+	c.judgeLife(s)
+	if s.has == allRecords {
+		c.judgeMark(s)
+		c.judgeTiles(s)
+	}
+	s.edges = s.edges[:0]
+	s.was = s.rec
+}
+
+// judgeTiles is that the spans tile the stream without a gap, from the watermark to the
+// next offset, and that no append is there in part. A deleted stream may yet come back; of one that
+// is torn down spans go in any order.
+func (c *Checker) judgeTiles(s *stream) {
+	if s.rec.State == catalog.StreamTearing {
 		return
 	}
 	if s.head.Next != uint64(len(s.content)) {
 		c.fail(Lost, catalog.HeadKey(s.id), "the next offset is %d, the catalog holds %d", s.head.Next, len(s.content))
-	}
-	if s.mark.Watermark > s.head.Next {
-		c.fail(Lost, catalog.MarkKey(s.id), "the watermark %d is beyond the next offset %d", s.mark.Watermark, s.head.Next)
 	}
 	s.edges = append(s.edges, edge{s.head.Next, catalog.HeadKey(s.id)})
 	for _, edge := range s.edges {
@@ -232,109 +271,7 @@ func (c *Checker) judgeStream(s *stream) {
 			break
 		}
 	}
-	s.edges = s.edges[:0]
 	if n := len(s.content); n > 0 && s.content[n-1].index+1 != s.content[n-1].count {
 		c.fail(Lost, catalog.HeadKey(s.id), "append %d is there in part", s.content[n-1].id)
 	}
-}
-
-// Sending notes that a client is about to send an append of so many records.
-func (c *Checker) Sending(id uint64, stream string, records int) {
-	c.known[id] = &known{stream: stream, records: records}
-}
-
-// Acknowledged judges an answer: the append is at these offsets, now and for ever.
-// An answer without offsets (an old duplicate) says only that it is there.
-func (c *Checker) Acknowledged(id uint64, stream catalog.StreamID, first, last uint64, offsetsKnown bool) {
-	k := c.known[id]
-	key := catalog.HeadKey(stream)
-	switch {
-	case k == nil:
-		c.fail(Lost, key, "append %d was acknowledged, but never sent", id)
-	case k.at == 0:
-		c.fail(Lost, key, "append %d was acknowledged before it was absorbed", id)
-	case c.names[k.stream] != stream:
-		c.fail(Lost, key, "append %d to %q was acknowledged by another stream", id, k.stream)
-	case !offsetsKnown:
-	case k.at-1 != first || last != first+uint64(k.records)-1:
-		c.fail(Lost, key, "append %d was acknowledged at %d to %d and is at %d", id, first, last, k.at-1)
-	}
-}
-
-// Refused judges an answer that says that the append is not there and never will be.
-func (c *Checker) Refused(id uint64, stream string) {
-	if k := c.known[id]; k != nil && k.at != 0 {
-		c.fail(Lost, stream, "append %d was refused and is at offset %d", id, k.at-1)
-	}
-	delete(c.known, id) // should it appear later, nobody has sent it
-}
-
-// Next returns how many offsets of the stream have been absorbed: a read that begins
-// now must see at least these.
-func (c *Checker) Next(stream string) uint64 {
-	id, ok := c.names[stream]
-	if !ok {
-		return 0
-	}
-	return uint64(len(c.stream(id).content))
-}
-
-// Watermark returns the stream's first readable offset.
-func (c *Checker) Watermark(stream string) uint64 {
-	id, ok := c.names[stream]
-	if !ok {
-		return 0
-	}
-	return c.stream(id).mark.Watermark
-}
-
-// Read judges what a reader was given from an offset on: what those offsets hold, in
-// order, without a gap.
-func (c *Checker) Read(stream catalog.StreamID, first uint64, payloads [][]byte) {
-	s := c.stream(stream)
-	key := catalog.HeadKey(stream)
-	for i, p := range payloads {
-		at := first + uint64(i)
-		id, index, count, ok := parsePayload(p)
-		switch {
-		case !ok:
-			c.fail(Lost, key, "a reader was given wrong bytes at offset %d", at)
-			return
-		case at >= uint64(len(s.content)):
-			c.fail(Lost, key, "a reader was given offset %d before it was absorbed", at)
-			return
-		case s.content[at].recordID != recordID{id, index, count}:
-			c.fail(Lost, key, "a reader was given record %d of append %d at offset %d, which holds record %d of append %d",
-				index, id, at, s.content[at].index, s.content[at].id)
-			return
-		}
-	}
-}
-
-// Logical is a stream's logical state.
-type Logical struct {
-	Appends   []uint64 // in order
-	Watermark uint64
-	Policy    catalog.Policy
-}
-
-// Equal tells whether two states are the same.
-func (l Logical) Equal(m Logical) bool {
-	return slices.Equal(l.Appends, m.Appends) && l.Watermark == m.Watermark && l.Policy == m.Policy
-}
-
-// State returns the logical state of the streams that are there, by name.
-func (c *Checker) State() map[string]Logical {
-	out := make(map[string]Logical, len(c.names))
-	for name, id := range c.names {
-		s := c.stream(id)
-		l := Logical{Watermark: s.mark.Watermark, Policy: s.rec.Policy}
-		for _, r := range s.content {
-			if r.index == 0 {
-				l.Appends = append(l.Appends, r.id)
-			}
-		}
-		out[name] = l
-	}
-	return out
 }

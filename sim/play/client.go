@@ -24,19 +24,20 @@ type appendArgs struct {
 	producer *format.Producer
 }
 
-// newAppend makes an append of n records of about size bytes, and tells the checker.
-func (g *game) newAppend(stream string, n, size int) appendArgs {
+// newAppend makes an append of n records of about size bytes, and tells the checker, also whether
+// it will be sent until its outcome is definite.
+func (g *game) newAppend(stream string, n, size int, repeated bool) appendArgs {
 	g.nextID++
-	return g.numberedAppend(g.nextID, stream, n, size)
+	return g.numberedAppend(g.nextID, stream, n, size, repeated)
 }
 
-func (g *game) numberedAppend(number uint64, stream string, n, size int) appendArgs {
+func (g *game) numberedAppend(number uint64, stream string, n, size int, repeated bool) appendArgs {
 	a := appendArgs{id: number, stream: stream}
 	ts := g.w.Time().UnixMilli()
 	for i := range n {
 		a.records = append(a.records, format.Record{Timestamp: ts, Data: check.AppendPayload(nil, a.id, uint32(i), uint32(n), max(size, check.PayloadMin))})
 	}
-	g.check.Sending(a.id, stream, n)
+	g.check.Sending(a.id, stream, n, repeated)
 	return a
 }
 
@@ -90,7 +91,8 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 	case err == nil:
 		g.check.Acknowledged(a.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
 		return true, true
-	case definitelyNot(err):
+	case definitelyNot(err) && (a.producer == nil || !errors.Is(err, catalog.ErrNoStream)):
+		// Where the stream is gone an idempotent append may have been there until then.
 		g.check.Refused(a.id, a.stream)
 		return true, false
 	}
@@ -101,6 +103,7 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 // appendUntil sends an idempotent append until its outcome is definite. Only a
 // producer whose state was lost leaves it unknown: false.
 func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) bool {
+	was := g.deleted[a.stream]
 	for try := 0; ; try++ {
 		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
 			res, err := g.send(ctx, c, p, a)
@@ -113,6 +116,13 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) boo
 				return true
 			case errors.Is(err, star.ErrProducerLost):
 				g.w.Mark("client/producer-lost")
+				return false
+			case errors.Is(err, catalog.ErrNoStream) && g.deleted[a.stream] > 0:
+				g.w.Mark("client/stream-gone")
+				return false
+			case g.deleted[a.stream] > was:
+				// The name leads to another stream by now, which knows nothing of this producer.
+				g.w.Mark("client/stream-replaced")
 				return false
 			case errors.Is(err, star.ErrProducerGap), errors.Is(err, star.ErrProducerFenced), errors.Is(err, star.ErrBadRequest):
 				g.w.Finding(check.Lost, a.stream, fmt.Sprintf("the next append of a lone producer, %d, was refused: %v", a.id, err))
@@ -182,6 +192,7 @@ func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string,
 		if err != nil {
 			return err
 		}
+		g.check.Trimming(id, upTo)
 		mark, err := p.Cat.TrimStream(ctx, id, upTo)
 		if err != nil {
 			return err
@@ -245,6 +256,7 @@ type readAnswer struct {
 // readOnce reads from an offset and judges what it was given; it returns where to go
 // on, and the stream's end.
 func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, name string, from uint64, records int, bytes int64) (next, end uint64, err error) {
+	began := g.check.Reading(name)
 	ans, err := sim.Call(ctx, c, p.Inc, "read", func(ctx context.Context) readAnswer {
 		res, err := p.Star.Read(ctx, star.ReadRequest{Name: name, From: from, MaxRecords: records, MaxBytes: bytes})
 		return readAnswer{res, err}
@@ -254,10 +266,12 @@ func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, name str
 	}
 	var trimmed *star.TrimmedError
 	if errors.As(err, &trimmed) {
-		if trimmed.First <= from || trimmed.First > g.check.Watermark(name) {
-			g.w.Finding(check.Lost, name, fmt.Sprintf("a read from %d is told that %d is the first readable offset", from, trimmed.First))
-		}
+		g.check.ToldTrimmed(began, trimmed.Stream, from, trimmed.First)
 		return trimmed.First, max(trimmed.First, g.check.Next(name)), nil
+	}
+	var beyond *star.BeyondEndError
+	if errors.As(err, &beyond) && beyond.Stream == began.ID && from <= began.Next {
+		g.w.Finding(check.Lost, name, fmt.Sprintf("a read from offset %d, which was absorbed, is beyond the end", from))
 	}
 	if err != nil {
 		return 0, 0, err
@@ -273,6 +287,9 @@ func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, name str
 	if len(r.Records) == 0 && from < r.End {
 		g.w.Finding(check.Lost, name, fmt.Sprintf("a read from %d gives nothing; the end is %d", from, r.End))
 	}
-	g.check.Read(r.Stream, r.First, payloads)
+	if r.Stream == began.ID && r.End < began.Next {
+		g.w.Finding(check.Lost, name, fmt.Sprintf("a read is told that the end is %d, and %d were absorbed when it began", r.End, began.Next))
+	}
+	g.check.Read(began, r.Stream, r.First, payloads)
 	return max(r.Next, from), r.End, nil
 }

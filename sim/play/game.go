@@ -17,16 +17,17 @@ type game struct {
 	check     *check.Checker
 	processes map[string]*Process
 	configs   map[string]NodeConfig
-	order     []string // nodes in the order in which they were configured
-	nextID    uint64   // of appends
-	clients   int      // client tasks that have not ended
+	order     []string       // nodes in the order in which they were configured
+	nextID    uint64         // of appends
+	deleted   map[string]int // how often a stream of that name was to be deleted
+	clients   int            // client tasks that have not ended
 	chaosOver bool
 	stopping  bool // processes that exit are not started again
 }
 
 func newGame(cfg sim.Config) *game {
 	w := sim.New(cfg)
-	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig)}
+	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deleted: make(map[string]int)}
 	w.OnKill(func(inc *sim.Incarnation) {
 		// What stopped cleanly is started again, as a supervisor does.
 		if inc.Exited() && !g.stopping {
@@ -41,6 +42,7 @@ func (g *game) configure(cfg NodeConfig) {
 		g.order = append(g.order, cfg.Name)
 	}
 	g.configs[cfg.Name] = cfg
+	g.check.Assume(cfg.Timing)
 }
 
 // up makes the node run, if it does not. A process that was replaced by another of

@@ -1,0 +1,192 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/nova-store/nova/catalog"
+)
+
+// known is an append that a client has sent.
+type known struct {
+	stream   string
+	records  int
+	repeated bool
+	// places are the offsets of its first record + 1, by stream. One that a client sends again
+	// until it is definite may be there in each stream that has had the name.
+	places map[catalog.StreamID]uint64
+}
+
+// Sending notes that a client is about to send an append of so many records, and whether it
+// will send it again.
+func (c *Checker) Sending(id uint64, stream string, records int, repeated bool) {
+	c.known[id] = &known{stream: stream, records: records, repeated: repeated, places: make(map[catalog.StreamID]uint64, 1)}
+}
+
+// Trimming notes that a client is about to trim a stream up to an offset.
+func (c *Checker) Trimming(id catalog.StreamID, upTo uint64) {
+	s := c.stream(id)
+	s.trimTo = max(s.trimTo, upTo)
+}
+
+// Acknowledged judges an answer: the append is at these offsets, now and for ever.
+// An answer without offsets (an old duplicate) says only that it is there.
+func (c *Checker) Acknowledged(id uint64, stream catalog.StreamID, first, last uint64, offsetsKnown bool) {
+	k := c.known[id]
+	key := catalog.HeadKey(stream)
+	switch {
+	case k == nil:
+		c.fail(Lost, key, "append %d was acknowledged, but never sent", id)
+	case c.stream(stream).rec.Name != k.stream:
+		c.fail(Lost, key, "append %d to %q was acknowledged by another stream", id, k.stream)
+	case k.places[stream] == 0:
+		c.fail(Lost, key, "append %d was acknowledged before it was absorbed", id)
+	case !offsetsKnown:
+	case k.places[stream]-1 != first || last != first+uint64(k.records)-1:
+		c.fail(Lost, key, "append %d was acknowledged at %d to %d and is at %d", id, first, last, k.places[stream]-1)
+	}
+}
+
+// Refused judges an answer that says that the append is not there and never will be.
+func (c *Checker) Refused(id uint64, stream string) {
+	if k := c.known[id]; k != nil {
+		for _, at := range k.places {
+			c.fail(Lost, stream, "append %d was refused and is at offset %d", id, at-1)
+		}
+	}
+	delete(c.known, id) // should it appear later, nobody has sent it
+}
+
+// Stream returns the id that a name leads to at this moment; 0: none.
+func (c *Checker) Stream(name string) catalog.StreamID { return c.names[name] }
+
+// Next returns how many offsets of the stream have been absorbed: a read that begins
+// now must see at least these.
+func (c *Checker) Next(stream string) uint64 {
+	id, ok := c.names[stream]
+	if !ok {
+		return 0
+	}
+	return uint64(len(c.stream(id).content))
+}
+
+// Spans returns how many spans the stream's catalog has.
+func (c *Checker) Spans(stream string) int {
+	id, ok := c.names[stream]
+	if !ok {
+		return 0
+	}
+	return len(c.stream(id).byLast)
+}
+
+// Objects returns how many objects of a kind (slot, bundle, settled) are in the bucket.
+func (c *Checker) Objects(kind string) int {
+	n := 0
+	for _, o := range c.objects {
+		switch {
+		case !o.exists:
+		case kind == "slot" && o.kind == slotKind, kind == "bundle" && o.kind == bundleKind, kind == "settled" && o.kind == settledKind:
+			n++
+		}
+	}
+	return n
+}
+
+// Readable returns the stream's first readable offset, by its watermark and its policy.
+func (c *Checker) Readable(stream string) uint64 {
+	id, ok := c.names[stream]
+	if !ok {
+		return 0
+	}
+	s := c.stream(id)
+	return max(s.mark.Watermark, s.kept(s.rec.Policy, s.head.Bytes, c.w.Time().UnixMilli()))
+}
+
+// Reading is what a read that begins now must not be given, and what it must.
+type Reading struct {
+	ID catalog.StreamID // that the name leads to; 0: none
+	// Next is how many offsets have been absorbed.
+	Next   uint64
+	floor  uint64
+	policy catalog.Policy
+}
+
+// Reading notes what the stream holds as a read of it begins: records that had been trimmed
+// by then, or had expired on every clock, must not be served.
+func (c *Checker) Reading(name string) Reading {
+	id, ok := c.names[name]
+	if !ok {
+		return Reading{}
+	}
+	s := c.stream(id)
+	r := Reading{ID: id, Next: uint64(len(s.content)), floor: max(s.mark.Watermark, s.floor), policy: s.rec.Policy}
+	if r.policy != (catalog.Policy{}) {
+		r.floor = max(r.floor, s.kept(r.policy, s.head.Bytes, c.w.Time().Add(-c.timing.MaxClockSkew).UnixMilli()))
+	}
+	return r
+}
+
+// Read judges what a reader was given from an offset on: what those offsets hold, in
+// order, without a gap, and nothing that was not to be read any more when it began.
+func (c *Checker) Read(r Reading, stream catalog.StreamID, first uint64, payloads [][]byte) {
+	s := c.stream(stream)
+	key := catalog.HeadKey(stream)
+	if r.ID == stream && len(payloads) > 0 && first < r.floor {
+		c.fail(Lost, key, "a reader was given offset %d, and those below %d had been trimmed or had expired when it began", first, r.floor)
+	}
+	for i, p := range payloads {
+		at := first + uint64(i)
+		id, index, count, ok := parsePayload(p)
+		switch {
+		case !ok:
+			c.fail(Lost, key, "a reader was given wrong bytes at offset %d", at)
+			return
+		case at >= uint64(len(s.content)):
+			c.fail(Lost, key, "a reader was given offset %d before it was absorbed", at)
+			return
+		case s.content[at].recordID != recordID{id, index, count}:
+			c.fail(Lost, key, "a reader was given record %d of append %d at offset %d, which holds record %d of append %d",
+				index, id, at, s.content[at].index, s.content[at].id)
+			return
+		}
+	}
+}
+
+// ToldTrimmed judges an answer that says from which offset on a stream can be read: what lies
+// below was trimmed, or has expired on some clock by now.
+func (c *Checker) ToldTrimmed(r Reading, stream catalog.StreamID, from, first uint64) {
+	s := c.stream(stream)
+	now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
+	most := max(s.mark.Watermark, s.kept(s.rec.Policy, s.head.Bytes, now), s.kept(r.policy, s.head.Bytes, now))
+	if first <= from || first > most {
+		c.fail(Lost, catalog.HeadKey(stream), "a read from %d is told that %d is the first readable offset; %d is", from, first, most)
+	}
+}
+
+// Logical is a stream's logical state.
+type Logical struct {
+	Appends   []uint64 // in order
+	Watermark uint64
+	Policy    catalog.Policy
+}
+
+// Equal tells whether two states are the same.
+func (l Logical) Equal(m Logical) bool {
+	return slices.Equal(l.Appends, m.Appends) && l.Watermark == m.Watermark && l.Policy == m.Policy
+}
+
+// State returns the logical state of the streams that are there, by name. Its watermark is the
+// first readable offset: where policy is, the auditor's own is as far as spans happen to end.
+func (c *Checker) State() map[string]Logical {
+	out := make(map[string]Logical, len(c.names))
+	for name, id := range c.names {
+		s := c.stream(id)
+		l := Logical{Watermark: c.Readable(name), Policy: s.rec.Policy}
+		for _, r := range s.content {
+			if r.index == 0 {
+				l.Appends = append(l.Appends, r.id)
+			}
+		}
+		out[name] = l
+	}
+	return out
+}
