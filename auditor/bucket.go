@@ -36,6 +36,18 @@ func (b *bucket) get(ctx context.Context, key string) ([]byte, error) {
 	return body, nil
 }
 
+// getRange reads n bytes of an object from offset off on, or as many as there are.
+func (b *bucket) getRange(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	if err := b.requests.Pay(ctx, 1); err != nil {
+		return nil, err
+	}
+	body, err := b.b.Get(ctx, key, off, n)
+	if err != nil {
+		return nil, fmt.Errorf("reading %d bytes of %s: %w", n, key, err)
+	}
+	return body, nil
+}
+
 func (b *bucket) stat(ctx context.Context, key string) (objstore.Info, error) {
 	if err := b.requests.Pay(ctx, 1); err != nil {
 		return objstore.Info{}, err

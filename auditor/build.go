@@ -10,33 +10,34 @@ import (
 	"github.com/nova-store/nova/objstore/format"
 )
 
+// rewriter moves spans into new objects: what the settle rewrite and gc have in common.
+type rewriter struct {
+	a     *Auditor
+	j     *Job
+	chain catalog.ChainID // of the era; gc has none
+	cache *fetcher
+}
+
+// newWriter returns a writer of settled objects.
+func (r *rewriter) newWriter() *format.Writer {
+	return format.NewWriter(format.KindSettled, r.a.opts.Codec)
+}
+
 // unitResult is what became of a unit. With an error some of its spans have moved
 // and some have not.
 type unitResult struct {
-	damaged []uint64    // slots
-	unfit   []slotError // slots of which nothing could be copied
-	err     error       // of the unit as a whole
+	damaged []uint64       // slots
+	unfit   []*sourceError // of slots of which nothing could be copied
+	err     error          // of the unit as a whole
 }
-
-// slotError says why nothing was copied from a slot; the object under way is as it was.
-type slotError struct {
-	slot uint64
-	err  error
-}
-
-func (e *slotError) Error() string { return e.err.Error() }
-func (e *slotError) Unwrap() error { return e.err }
-
-// errUnfit: a slot is not what a span says, though it is not corrupt.
-var errUnfit = errors.New("it does not hold the span's records")
 
 // note takes what keeps one slot from being copied and that no retry mends, and returns
 // whether it is of that kind.
-func (r *unitResult) note(bad slotError) bool {
+func (r *unitResult) note(bad *sourceError) bool {
 	switch {
 	case isCorrupt(bad.err):
-		r.damaged = append(r.damaged, bad.slot)
-	case errors.Is(bad.err, objstore.ErrNotFound), errors.Is(bad.err, format.ErrVersion), errors.Is(bad.err, errUnfit):
+		r.damaged = append(r.damaged, bad.portion.slot)
+	case lasting(bad.err):
 		r.unfit = append(r.unfit, bad)
 	default:
 		return false
@@ -47,19 +48,21 @@ func (r *unitResult) note(bad slotError) bool {
 // isCorrupt tells damage from a failure.
 func isCorrupt(err error) bool { return errors.Is(err, format.ErrCorrupt) }
 
+// lasting tells that no retry of a read mends what it met, though it is no damage.
+func lasting(err error) bool {
+	return errors.Is(err, objstore.ErrNotFound) || errors.Is(err, format.ErrVersion) || errors.Is(err, errUnfit)
+}
+
 // settle copies a unit's spans into new objects and publishes each as it is full. A slot that can't be
 // copied costs its own markers and not those of the others that the unit packs together.
-func (e *era) settle(ctx context.Context, u unit) (res unitResult) {
-	b := &builder{e: e, w: e.newWriter(), d: format.NewDecoder()}
-	for _, p := range u {
-		b.left += p.bytes
-	}
+func (r *rewriter) settle(ctx context.Context, u unit) (res unitResult) {
+	b := r.newBuilder(u.bytes())
 	for _, p := range u {
 		for _, s := range p.spans {
-			err := b.add(ctx, p.stream, s)
-			var bad *slotError
+			err := b.add(ctx, s)
+			var bad *sourceError
 			if errors.As(err, &bad) {
-				err = e.excuse(ctx, s, bad, &res)
+				err = r.excuse(ctx, bad, &res)
 			}
 			if err != nil {
 				res.err = err
@@ -71,29 +74,31 @@ func (e *era) settle(ctx context.Context, u unit) (res unitResult) {
 	return res
 }
 
-// excuse notes why a span could not be copied, where that is its slot's own affair; else it
+// excuse notes why a portion could not be copied, where that is its slot's own affair; else it
 // returns the error. A span that lies elsewhere by now needs no copy: another era moved it,
-// and its slot was trimmed since.
-func (e *era) excuse(ctx context.Context, s catalog.SpanAt, bad *slotError, res *unitResult) error {
+// and its object was trimmed or reaped since.
+func (r *rewriter) excuse(ctx context.Context, bad *sourceError, res *unitResult) error {
 	if errors.Is(bad.err, objstore.ErrNotFound) {
-		now, ok, err := e.a.cat.ReadSpan(ctx, s.Stream, s.Span.Last())
-		switch {
-		case err != nil:
+		there, err := r.there(ctx, bad.portion)
+		if err != nil || !there {
 			return err
-		case !ok || now.Span.Object != s.Span.Object:
-			return nil
 		}
-		bad.err = fmt.Errorf("offsets %d to %d of stream %v are there: %w", s.Span.First, s.Span.Last(), s.Stream, bad.err)
 	}
-	if !res.note(*bad) {
-		return bad.err
+	if !res.note(bad) {
+		return bad
 	}
 	return nil
 }
 
+// there tells whether the catalog still says that a portion lies where it was.
+func (r *rewriter) there(ctx context.Context, p portion) (bool, error) {
+	now, ok, err := r.a.cat.ReadSpan(ctx, p.Stream, p.Span.Last())
+	return ok && now.Span.Object == p.Span.Object, err
+}
+
 // builder gathers spans into one object after another.
 type builder struct {
-	e    *era
+	r    *rewriter
 	w    *format.Writer
 	d    *format.Decoder
 	runs []catalog.Run // of the object under way; each is a section of it
@@ -101,57 +106,55 @@ type builder struct {
 	left int64         // bytes of the spans not added yet
 }
 
-// What a record, a block and a section take beside the records' bytes, at most.
+// newBuilder returns a builder that expects spans of about so many bytes.
+func (r *rewriter) newBuilder(bytes int64) *builder {
+	return &builder{r: r, w: r.newWriter(), d: format.NewDecoder(), left: bytes}
+}
+
+// What a block and a section take beside the records, at most. The first record of a block
+// may take more bytes for its timestamp where it becomes one among others.
 const (
-	recordFraming  = 15
-	blockFraming   = format.BlockHeaderLength + 14
+	blockFraming   = format.BlockHeaderLength + 14 + 10
 	sectionFraming = 128
 	// sectionsMost bounds the sections of an object, and with them its footer.
 	sectionsMost = 4096
 )
 
-// add copies a span's records, verified, as they are in its slot. Where nothing was copied, for
-// the slot's sake, it fails with a *slotError.
-func (b *builder) add(ctx context.Context, id catalog.StreamID, s catalog.SpanAt) error {
-	slot := slotOf(s)
-	body, footer, err := b.e.slots.get(ctx, slot)
+// add copies a portion's records, verified, as they are in its object. Where nothing was copied, for
+// the source's sake, it fails with a *sourceError.
+func (b *builder) add(ctx context.Context, p portion) error {
+	blocks, tally, err := b.r.cache.blocks(ctx, p)
 	if err != nil {
-		return &slotError{slot, err}
+		return err
 	}
-	object, span := s.Span.Object, s.Span
-	sec := section(footer, id)
-	if sec == nil || span.Offset+span.Length > int64(len(body)) || uint64(span.Ordinal)+span.Count > uint64(sec.Records) {
-		// The slot is whole, and not what the span says: nothing may be written from it.
-		return &slotError{slot, fmt.Errorf("offsets %d to %d of stream %v: %s: %w", span.First, span.Last(), id, object, errUnfit)}
-	}
-	// The section's bytes bound the span's. Two blocks in a row hold more than one target.
-	most := int64(sec.Bytes) + int64(sec.Records)*recordFraming
-	most += (2*most/format.BlockTarget+1)*blockFraming + sectionFraming
-	if b.n > 0 && (int64(b.w.Size())+most > b.e.a.opts.SettleObjectMax || len(b.runs) >= sectionsMost) {
+	span := &p.Span
+	// Two blocks in a row hold more than one target.
+	most := tally.Raw + (int64(tally.Blocks)+2*tally.Raw/format.BlockTarget+1)*blockFraming + sectionFraming
+	if b.n > 0 && (int64(b.w.Size())+most > b.r.a.opts.SettleObjectMax || len(b.runs) >= sectionsMost) {
 		if err := b.flush(ctx); err != nil {
 			return err
 		}
 	}
 	if b.n == 0 {
-		b.w.Grow(int(min(b.left+b.left/32+sectionFraming, b.e.a.opts.SettleObjectMax)))
+		b.w.Grow(int(min(max(b.left, span.Length)+b.left/32+sectionFraming, b.r.a.opts.SettleObjectMax)))
 	}
 	b.left -= span.Length
-	if last := len(b.runs) - 1; last < 0 || b.runs[last].Stream != id || b.end(last) != span.First {
-		b.w.Begin(uint64(id), span.First)
-		b.runs = append(b.runs, catalog.Run{Stream: id})
+	if last := len(b.runs) - 1; last < 0 || b.runs[last].Stream != p.Stream || b.end(last) != span.First {
+		b.w.Begin(uint64(p.Stream), span.First)
+		b.runs = append(b.runs, catalog.Run{Stream: p.Stream})
 	}
-	added, err := b.w.AddBlocks(b.d, body[span.Offset:span.Offset+span.Length], uint64(id), span.Ordinal, span.Ordinal+uint32(span.Count))
+	added, err := b.w.AddBlocks(b.d, blocks, uint64(p.Stream), span.Ordinal, span.Ordinal+uint32(span.Count))
 	if err != nil {
-		// The slot was verified as it was read, so this is no damage of it; and the
+		// The blocks were verified, so this is no damage of them; and the
 		// object under way now has a part of the span, which ends the unit.
-		return fmt.Errorf("copying from %s, verified before: %v", object, err)
+		return fmt.Errorf("copying from %s, verified before: %v", span.Object, err)
 	}
 	if uint64(added) != span.Count {
-		return fmt.Errorf("offsets %d to %d of stream %v: %s has %d of %d records where the span says", span.First, span.Last(), id, object,
+		return fmt.Errorf("offsets %d to %d of stream %v: %s has %d of %d records where the span says", span.First, span.Last(), p.Stream, span.Object,
 			added, span.Count)
 	}
 	last := &b.runs[len(b.runs)-1]
-	last.Old = append(last.Old, s)
+	last.Old = append(last.Old, p.SpanAt)
 	b.n++
 	return nil
 }
@@ -160,15 +163,6 @@ func (b *builder) add(ctx context.Context, id catalog.StreamID, s catalog.SpanAt
 func (b *builder) end(run int) uint64 {
 	old := b.runs[run].Old
 	return old[len(old)-1].Span.Last() + 1
-}
-
-func section(f *format.Footer, id catalog.StreamID) *format.Section {
-	for i := range f.Sections {
-		if f.Sections[i].Stream == uint64(id) {
-			return &f.Sections[i]
-		}
-	}
-	return nil
 }
 
 // flush finishes and publishes the object under way, if there is one.
@@ -186,6 +180,6 @@ func (b *builder) flush(ctx context.Context) error {
 	for i := range runs {
 		runs[i].Section = &footer.Sections[i]
 	}
-	defer b.e.j.step("publish")()
-	return b.e.publish(ctx, object, runs, n)
+	defer b.r.j.step("publish")()
+	return b.r.publish(ctx, object, runs, n)
 }

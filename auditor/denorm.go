@@ -10,7 +10,6 @@ import (
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/metastore"
-	"github.com/nova-store/nova/objstore/format"
 )
 
 // denorm is the settle rewrite: records move from slots, which hold a flight of many
@@ -80,8 +79,9 @@ func (d *denorm) Judge(m catalog.MarkerAt, now time.Time) Verdict {
 // Handle runs an era.
 func (d *denorm) Handle(ctx context.Context, j *Job) (Outcome, error) {
 	e := &era{
-		a: d.a, j: j, chain: j.Marker.Due.Chain, from: j.Marker.Due.Key, cacheBytes: d.cache,
-		slots: newFetcher(d.a, j.Marker.Due.Chain, d.cache),
+		rewriter:   rewriter{a: d.a, j: j, chain: j.Marker.Due.Chain, cache: newFetcher(d.a, d.cache)},
+		from:       j.Marker.Due.Key,
+		cacheBytes: d.cache,
 	}
 	half := j.Started.Add(d.a.cat.Timing().JobDeadline / 2)
 	progress := false
@@ -109,12 +109,9 @@ func (d *denorm) Handle(ctx context.Context, j *Job) (Outcome, error) {
 
 // era is one job.
 type era struct {
-	a          *Auditor
-	j          *Job
-	chain      catalog.ChainID
+	rewriter
 	from       string // where the chain's entries begin in the schedule
 	cacheBytes int64
-	slots      *fetcher
 }
 
 // scheduled is an entry of the schedule index.
@@ -218,7 +215,7 @@ func (e *era) round(ctx context.Context, ms []catalog.BatchAt) (int, error) {
 	for _, units := range p.chunks {
 		e.write(ctx, units, f)
 	}
-	e.slots.drop()
+	e.cache.drop()
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -314,7 +311,7 @@ func (f *fates) of(m catalog.BatchAt) (ruined []uint64, err error) {
 // write runs the units of one chunk, MemberParallel abreast. Each stream is in one
 // unit, so that its ranges move one at a time and in order.
 func (e *era) write(ctx context.Context, units []unit, f *fates) {
-	fetching := e.fetch(ctx, units)
+	fetching := e.fetch(ctx, extents(units))
 	g := clock.NewGroup(e.a.clk, e.a.opts.MemberParallel)
 	results := make([]unitResult, len(units))
 	started := 0
@@ -340,7 +337,7 @@ func (e *era) write(ctx context.Context, units []unit, f *fates) {
 			f.damaged[s] = true
 		}
 		for _, bad := range r.unfit {
-			f.failed[bad.slot] = bad.err
+			f.failed[bad.portion.slot] = bad
 		}
 		if r.err != nil {
 			for _, slot := range u.slots() {
@@ -351,6 +348,3 @@ func (e *era) write(ctx context.Context, units []unit, f *fates) {
 		}
 	}
 }
-
-// newWriter returns a writer of settled objects.
-func (e *era) newWriter() *format.Writer { return format.NewWriter(format.KindSettled, e.a.opts.Codec) }

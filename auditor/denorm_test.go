@@ -361,7 +361,7 @@ func TestPutIsNotMadePastItsTime(t *testing.T) {
 	r := newRig(t, false)
 	a := r.auditor(nil)
 	r.do(func(ctx context.Context) {
-		e := &era{a: a, j: &Job{a: a, reg: &Registration{}}}
+		e := &rewriter{a: a, j: &Job{a: a, reg: &Registration{}}}
 		armed, err := r.cat.ArmIntent(ctx, catalog.SettledKey("01X"))
 		require.NoError(t, err)
 		require.NoError(t, r.inc.Clock().Sleep(ctx, r.cat.Timing().PutHorizon))
@@ -384,7 +384,7 @@ func TestPutFindsOutWhatBecameOfIt(t *testing.T) {
 			r := newRig(t, false)
 			a := r.auditor(nil)
 			r.do(func(ctx context.Context) {
-				e := &era{a: a, j: &Job{a: a, reg: &Registration{}}}
+				e := &rewriter{a: a, j: &Job{a: a, reg: &Registration{}}}
 				armed, err := r.cat.ArmIntent(ctx, catalog.SettledKey("01X"))
 				require.NoError(t, err)
 				r.w.SetFaults(c.faults)

@@ -25,32 +25,55 @@ type doomed struct {
 	watermark uint64
 }
 
-// piece is what one stream has in slots: spans in the order of their offsets, each held by a slot of the chain.
+// piece is what one stream has to move: its portions, in the order of their offsets.
 type piece struct {
 	stream catalog.StreamID
-	spans  []catalog.SpanAt
+	spans  []portion
 	bytes  int64 // of their block ranges
+}
+
+// add appends a portion.
+func (p *piece) add(s portion) {
+	p.spans = append(p.spans, s)
+	p.bytes += s.Span.Length
 }
 
 // unit is work for one task, and becomes one object or several: a large piece, or
 // small ones that are packed together.
 type unit []piece
 
-// slots returns the slots that the unit's spans lie in.
+// slots returns the slots of the era's chain whose records the unit moves.
 func (u unit) slots() []uint64 {
 	var out []uint64
 	for _, p := range u {
 		for _, s := range p.spans {
-			out = append(out, slotOf(s))
+			if s.own {
+				out = append(out, s.slot)
+			}
 		}
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-func slotOf(s catalog.SpanAt) uint64 {
-	_, slot, _ := catalog.ParseSlotKey(s.Span.Object) // held checked it
-	return slot
+func (u unit) bytes() (n int64) {
+	for _, p := range u {
+		n += p.bytes
+	}
+	return n
+}
+
+// extents decides where the portions of the units are read.
+func extents(units []unit) []extent {
+	var all []*portion
+	for _, u := range units {
+		for i := range u {
+			for k := range u[i].spans {
+				all = append(all, &u[i].spans[k])
+			}
+		}
+	}
+	return assign(all)
 }
 
 // streamItems is the inventory of one stream over all markers of a round.
@@ -79,11 +102,10 @@ func (e *era) plan(ctx context.Context, ms []catalog.BatchAt) (plan, error) {
 		keep := piece{stream: s.id}
 		for _, sp := range spans {
 			if s.all || sp.Span.Last() < s.watermark {
-				k.spans = append(k.spans, sp)
+				k.spans = append(k.spans, sp.SpanAt)
 				continue
 			}
-			keep.spans = append(keep.spans, sp)
-			keep.bytes += sp.Span.Length
+			keep.add(sp)
 		}
 		if len(k.spans) > 0 {
 			p.kill = append(p.kill, k)
@@ -153,18 +175,19 @@ func (e *era) readStreams(ctx context.Context, streams []*streamItems) error {
 // spanPage bounds the spans of one read.
 const spanPage = 256
 
-// held returns the stream's spans that lie in the very slots of its items, in order of offsets.
-func (e *era) held(ctx context.Context, s *streamItems) ([]catalog.SpanAt, error) {
-	var out []catalog.SpanAt
+// held returns the stream's spans that lie in the very slots of its items, or in those slots' bundles, in
+// order of offsets.
+func (e *era) held(ctx context.Context, s *streamItems) ([]portion, error) {
+	var out []portion
 	for i := 0; i < len(s.items); {
 		// Items whose offsets follow one another are one walk.
 		from, end, n := s.items[i].First, s.items[i].First, i
 		for ; n < len(s.items) && s.items[n].First <= end; n++ {
 			end = max(end, s.items[n].First+s.items[n].Count)
 		}
-		mine := make(map[string]bool, n-i)
+		mine := make(map[uint64]bool, n-i)
 		for _, it := range s.items[i:n] {
-			mine[catalog.SlotKey(e.chain, it.Slot)] = true
+			mine[it.Slot] = true
 		}
 		for more := true; more && from < end; {
 			var spans []catalog.SpanAt
@@ -178,8 +201,8 @@ func (e *era) held(ctx context.Context, s *streamItems) ([]catalog.SpanAt, error
 					more = false
 					break
 				}
-				if mine[sp.Span.Object] {
-					out = append(out, sp)
+				if chain, slot, ok := catalog.TransitSlot(sp.Span.Object); ok && chain == e.chain && mine[slot] {
+					out = append(out, portion{SpanAt: sp, own: true, slot: slot})
 				}
 				from = sp.Span.Last() + 1
 			}
@@ -204,12 +227,11 @@ func chunk(pieces []piece, most int64) [][]piece {
 	var order []uint64
 	for _, p := range pieces {
 		for _, s := range p.spans {
-			slot := slotOf(s)
-			if _, ok := sizes[slot]; !ok {
-				order = append(order, slot)
-				sizes[slot] = slotFraming
+			if _, ok := sizes[s.slot]; !ok {
+				order = append(order, s.slot)
+				sizes[s.slot] = slotFraming
 			}
-			sizes[slot] += s.Span.Length + spanFraming
+			sizes[s.slot] += s.Span.Length + spanFraming
 		}
 	}
 	slices.Sort(order)
@@ -231,7 +253,7 @@ func chunk(pieces []piece, most int64) [][]piece {
 	out := make([][]piece, len(bounds)+1)
 	for _, p := range pieces {
 		for _, s := range p.spans {
-			at, exact := slices.BinarySearch(bounds, slotOf(s))
+			at, exact := slices.BinarySearch(bounds, s.slot)
 			if exact {
 				at++
 			}
@@ -239,9 +261,7 @@ func chunk(pieces []piece, most int64) [][]piece {
 			if len(c) == 0 || c[len(c)-1].stream != p.stream {
 				c = append(c, piece{stream: p.stream})
 			}
-			last := &c[len(c)-1]
-			last.spans = append(last.spans, s)
-			last.bytes += s.Span.Length
+			c[len(c)-1].add(s)
 			out[at] = c
 		}
 	}

@@ -30,9 +30,9 @@ func (a *Auditor) newObject() (string, error) {
 // publish makes an object visible: intent, PUT, swaps, resolve of the intent; steps 5 to 8 of
 // denorm, whose comment says what a crash leaves. Where it fails, what it made is the
 // intent's, and the orphan duty's.
-func (e *era) publish(ctx context.Context, body []byte, runs []catalog.Run, spans int) error {
-	cat := e.a.cat
-	object, err := e.a.newObject()
+func (r *rewriter) publish(ctx context.Context, body []byte, runs []catalog.Run, spans int) error {
+	cat := r.a.cat
+	object, err := r.a.newObject()
 	if err != nil {
 		return err
 	}
@@ -42,30 +42,30 @@ func (e *era) publish(ctx context.Context, body []byte, runs []catalog.Run, span
 	if err != nil {
 		return err
 	}
-	e.a.pool.occupy(busyKey(due))
-	defer e.a.pool.vacate(busyKey(due))
+	r.a.pool.occupy(busyKey(due))
+	defer r.a.pool.vacate(busyKey(due))
 	// Paid first: the announcement starts the clock of NotAfter.
-	if err := e.a.bucket.payRewrite(ctx, len(body)); err != nil {
+	if err := r.a.bucket.payRewrite(ctx, len(body)); err != nil {
 		return err
 	}
 	armed, err := cat.ArmIntent(ctx, object)
 	if err != nil {
 		return err
 	}
-	if err := e.putObject(ctx, armed, body); err != nil {
+	if err := r.putObject(ctx, armed, body); err != nil {
 		return err
 	}
 	out, err := cat.Swap(ctx, catalog.Publish{Object: object, Size: int64(len(body)), Intent: armed.Version}, runs)
 	if errors.Is(err, catalog.ErrIntentLost) {
 		// Too slow: the orphan duty has condemned it, and may have looked for the object before
 		// it was there. It looks again.
-		e.j.emit(Event{Action: ObjectGivenUp, Chain: e.chain, Object: object})
+		r.j.emit(Event{Action: ObjectGivenUp, Chain: r.chain, Object: object})
 		return errors.Join(err, cat.GiveUp(ctx, object))
 	}
 	if err != nil {
 		return err
 	}
-	e.j.emit(Event{Action: Settled, Chain: e.chain, Object: object, Count: out.Placed, Bytes: int64(len(body))})
+	r.j.emit(Event{Action: Settled, Chain: r.chain, Object: object, Count: out.Placed, Bytes: int64(len(body))})
 	if out.Placed == 0 {
 		return nil // every range is owned elsewhere: the intent stands for the orphan duty
 	}
@@ -80,19 +80,19 @@ func (e *era) publish(ctx context.Context, body []byte, runs []catalog.Run, span
 
 // putObject puts a new object and finds out what became of it. The key is of this
 // publish alone, so that an object of its size under it is this one.
-func (e *era) putObject(ctx context.Context, armed catalog.Armed, body []byte) error {
+func (r *rewriter) putObject(ctx context.Context, armed catalog.Armed, body []byte) error {
 	opt := objstore.PutOptions{NotAfter: armed.NotAfter}
 	for try := 1; ; try++ {
-		if e.a.late(armed.NotAfter) {
+		if r.a.late(armed.NotAfter) {
 			return fmt.Errorf("putting %s: %w", armed.Object, objstore.ErrExpired)
 		}
-		err := e.a.bucket.put(ctx, armed.Object, body, opt)
+		err := r.a.bucket.put(ctx, armed.Object, body, opt)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, objstore.ErrThrottled):
 		case errors.Is(err, objstore.ErrUnknown), errors.Is(err, objstore.ErrExists):
-			info, serr := e.a.bucket.stat(ctx, armed.Object)
+			info, serr := r.a.bucket.stat(ctx, armed.Object)
 			if serr == nil && info.Size == int64(len(body)) {
 				return nil
 			}
@@ -109,7 +109,7 @@ func (e *era) putObject(ctx context.Context, armed catalog.Armed, body []byte) e
 		if try == tries {
 			return err
 		}
-		if err := e.a.pause(ctx, try); err != nil {
+		if err := r.a.pause(ctx, try); err != nil {
 			return err
 		}
 	}
