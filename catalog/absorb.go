@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore/format"
 )
@@ -316,10 +317,11 @@ func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 		ordinal := uint32(0)
 		for j := range sec.Appends {
 			ap := &sec.Appends[j]
+			before := t.head.MaxTimestamp
 			out[j] = judge(t.cached.streamOrNil(), &t.head, ap)
 			if out[j].Code == Accepted {
 				if run.Count == 0 {
-					run.First, run.Ordinal, run.FirstTimestamp = out[j].First, ordinal, ap.FirstTimestamp
+					run.First, run.Ordinal, run.FirstTimestamp = out[j].First, ordinal, max(before, ap.FirstTimestamp)
 				}
 				run.Count += uint64(ap.Count)
 				run.Bytes += ap.Bytes
@@ -413,37 +415,50 @@ func wantsMark(t *touched) bool {
 }
 
 // armRetention moves the stream's one retention marker where it must: at the first
-// commit; where none stands and there is a max age; to now, where the bytes above the watermark
-// exceed the max bytes. The earlier time wins, else nothing is written.
+// commit; where none stands and there is a max age; and where a whole span is expired by size, to the end of the present
+// MinRearm bucket. The earlier time wins, else nothing is written.
+//
+// Not to the very moment: a busy stream at its limit expires a span at almost every
+// append, and would get a retention run for each. Readers judge by the policy, so that what is killed
+// so much later is not served meanwhile. How far the head must come the last run of
+// retention has noted; where it has not, the bytes above the watermark tell, at worst for one run too many.
+//
+// A marker that stands is also a reason to write nothing, so the mark is a condition all the
+// same: retention resolves its marker only if mark and head are as it judged them, and either it or
+// this commit comes second and sees the other.
 func armRetention(b *batch, t *touched, now time.Time) error {
 	mark, err := DecodeMark(t.mark.Value)
 	if err != nil {
 		return fmt.Errorf("stream %v: %w", t.id, err)
 	}
+	b.when(metastore.At(MarkKey(t.id), t.mark.Version))
 	p := t.cached.stream.Policy
 	ready := uint64(0)
-	switch over := p.MaxBytes > 0 && t.head.Bytes-min(mark.WatermarkBytes, t.head.Bytes) > p.MaxBytes; {
-	case over:
-		ready = readyAt(now, 0)
+	switch {
+	case mark.overBytes(p, t.head.Bytes):
+		ready = ceilMS(clock.RoundUp(now, MinRearm))
 	case p.MaxAgeMS > 0 && mark.RetentionKey == "":
-		ready = readyAt(now.Add(time.Duration(p.MaxAgeMS)*time.Millisecond), MarkerBucket)
+		ready = readyAt(now, p.age())
 	case t.cached.head.Next == 0 && mark.RetentionKey == "":
 		ready = readyAt(now, MarkerBucket)
 	default:
 		return nil
 	}
-	if old, err := ParseDue(mark.RetentionKey); err == nil && old.Order <= ready {
-		return nil
+	if mark.moveRetention(b, t.id, ready) {
+		b.append(metastore.Put(MarkKey(t.id), mark.encode()))
 	}
-	b.when(metastore.At(MarkKey(t.id), t.mark.Version))
-	key := DueKey(Retention, ready, t.id.String())
-	if mark.RetentionKey != "" {
-		b.append(metastore.Delete(mark.RetentionKey))
-	}
-	b.append(metastore.Put(key, RetentionMarker{}.encode()))
-	mark.RetentionKey = key
-	b.append(metastore.Put(MarkKey(t.id), mark.encode()))
 	return nil
+}
+
+// overBytes tells whether a whole span may be expired by size.
+func (m *Mark) overBytes(p Policy, bytes uint64) bool {
+	switch {
+	case p.MaxBytes == 0:
+		return false
+	case m.NextBytes > 0:
+		return bytes >= m.NextBytes
+	}
+	return bytes-min(m.WatermarkBytes, bytes) > p.MaxBytes
 }
 
 // dropChains forgets the chains that are gone or rewritten past the slot noted: a

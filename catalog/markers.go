@@ -223,3 +223,24 @@ func DecodeIntent(b []byte) (Intent, error) {
 type RetentionMarker struct{}
 
 func (RetentionMarker) encode() []byte { return newEncoder(0).b }
+
+// TeardownMarker is the value of a teardown marker.
+type TeardownMarker struct {
+	Deleted int64 // when the stream was deleted
+	Ready   int64 // when its teardown was first due: its age counts from here, however often it is re-armed
+}
+
+func (v TeardownMarker) encode() []byte {
+	e := newEncoder(20)
+	e.int(v.Deleted)
+	e.int(v.Ready)
+	return e.b
+}
+
+// DecodeTeardownMarker reads a TeardownMarker. The caller of an unreadable one takes the
+// time in the marker's key, the only one that is left, and the stream's record for the rest.
+func DecodeTeardownMarker(b []byte) (TeardownMarker, error) {
+	d := newDecoder(b)
+	v := TeardownMarker{Deleted: d.int(), Ready: d.int()}
+	return v, d.done("teardown marker")
+}

@@ -162,6 +162,17 @@ func (c *Catalog) DelayBatch(ctx context.Context, m BatchAt, v Batch, delay time
 
 func (c *Catalog) rewriteBatch(ctx context.Context, what string, m BatchAt, v Batch) error {
 	var b batch
+	b.rewrite(m, v)
+	_, _, err := c.commit(ctx, what, b.done())
+	if errors.Is(err, metastore.ErrConflict) {
+		return fmt.Errorf("%s: %w", what, ErrMoved)
+	}
+	return err
+}
+
+// rewrite adds to b the change of a batch marker's value, with its schedule entry and its
+// index entries, conditional on the version read.
+func (b *batch) rewrite(m BatchAt, v Batch) {
 	b.when(metastore.At(m.Key(), m.Version))
 	b.put(m.Key(), v.Encode())
 	b.del(ScheduleKey(m.Chain, m.First, m.Batch.Ready))
@@ -177,11 +188,6 @@ func (c *Catalog) rewriteBatch(ctx context.Context, what string, m BatchAt, v Ba
 			b.put(pendingKey(id, m.Key()), newEncoder(0).b)
 		}
 	}
-	_, _, err := c.commit(ctx, what, b.done())
-	if errors.Is(err, metastore.ErrConflict) {
-		return fmt.Errorf("%s: %w", what, ErrMoved)
-	}
-	return err
 }
 
 // OwedBatches reads a chain's lowest standing batch markers, limit at most.

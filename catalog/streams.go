@@ -28,7 +28,7 @@ type StreamView struct {
 // that was deleted in between; the nonce in the identity tells a lost answer that
 // landed.
 func (c *Catalog) CreateStream(ctx context.Context, name string, policy Policy) (v StreamView, created bool, err error) {
-	if err := CheckStreamName(name); err != nil {
+	if err := errors.Join(CheckStreamName(name), CheckPolicy(policy)); err != nil {
 		return StreamView{}, false, err
 	}
 	nonce := c.clk.Rand()
@@ -106,10 +106,25 @@ func (c *Catalog) FindStream(ctx context.Context, name string) (StreamID, error)
 // ReadStream reads a stream's records at one revision. ErrNoStream: it does not
 // exist or is not active.
 func (c *Catalog) ReadStream(ctx context.Context, id StreamID) (StreamView, error) {
+	v, err := c.ReadAnyStream(ctx, id)
+	if err == nil && v.Stream.State != StreamActive {
+		return StreamView{}, fmt.Errorf("%w: id %v was deleted", ErrNoStream, id)
+	}
+	return v, err
+}
+
+// ReadAnyStream reads a stream's records at one revision, whatever its state. ErrNoStream: its records
+// are gone, or never were.
+func (c *Catalog) ReadAnyStream(ctx context.Context, id StreamID) (StreamView, error) {
 	recs, err := c.store.Get(ctx, StreamKey(id), HeadKey(id), MarkKey(id))
 	if err != nil {
 		return StreamView{}, fmt.Errorf("reading stream %v: %w", id, err)
 	}
+	return decodeStreamView(id, recs)
+}
+
+// decodeStreamView reads stream/, head/ and mark/, in this order.
+func decodeStreamView(id StreamID, recs []metastore.Record) (StreamView, error) {
 	if !recs[0].Exists() {
 		return StreamView{}, fmt.Errorf("%w: id %v", ErrNoStream, id)
 	}
@@ -120,9 +135,6 @@ func (c *Catalog) ReadStream(ctx context.Context, id StreamID) (StreamView, erro
 	v.Mark, e3 = DecodeMark(recs[2].Value)
 	if err := errors.Join(e1, e2, e3); err != nil {
 		return StreamView{}, fmt.Errorf("stream %v: %w", id, err)
-	}
-	if v.Stream.State != StreamActive {
-		return StreamView{}, fmt.Errorf("%w: id %v was deleted", ErrNoStream, id)
 	}
 	return v, nil
 }

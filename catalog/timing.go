@@ -43,6 +43,8 @@ type Timing struct {
 	// unreferenced object is probed, a rewritten slot deleted, a sealed chain
 	// retired and an unresolved intent judged.
 	ReapGrace, TrimGrace, RetireGrace, OrphanGrace time.Duration
+	// UndeleteWindow is how long after its deletion a stream's teardown begins (0: at once).
+	UndeleteWindow time.Duration
 }
 
 // DefaultTiming returns the defaults: for an embedded store with a local directory
@@ -98,6 +100,8 @@ func (t Timing) Validate(embedded bool) error {
 		return bad("the job deadline must be above 0, the clock skew not below")
 	case t.SettleAgeCap < 0 || t.SettleRecheck <= 0:
 		return bad("the settle recheck must be above 0, the age cap not below")
+	case t.UndeleteWindow < 0 || t.UndeleteWindow > MaxPolicyAge:
+		return bad("the undelete window must be 0 to 100 years")
 	}
 	for _, g := range []struct {
 		name       string
@@ -118,9 +122,16 @@ func (t Timing) Validate(embedded bool) error {
 
 // readyAt is now + d, rounded up to the marker bucket, or to d where that is shorter.
 func readyAt(now time.Time, d time.Duration) uint64 {
-	t := clock.RoundUp(now.Add(d), min(MarkerBucket, d))
-	// Ready times are whole milliseconds: round up once more, never down.
-	return uint64((t.UnixNano() + int64(time.Millisecond) - 1) / int64(time.Millisecond))
+	return ceilMS(clock.RoundUp(now.Add(d), min(MarkerBucket, d)))
+}
+
+// ceilMS is a time in the whole milliseconds of ready times: rounded up, never down.
+func ceilMS(t time.Time) uint64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return uint64(max(ms, 0))
 }
 
 func unixMS(t time.Time) int64 { return t.UnixMilli() }

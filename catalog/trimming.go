@@ -67,26 +67,16 @@ func decodeChainRecord(id ChainID, r metastore.Record) (ChainAt, error) {
 // between: the marker it arms is not seen, its checkpoint is, and an unsettled slot
 // would be called settled. The checkpoint returned is the one already read.
 func (c *Catalog) Frontier(ctx context.Context, id ChainID) (uint64, error) {
-	recs, err := c.store.Get(ctx, ChainKey(id), TrimKey(id))
+	chain, rewritten, err := c.readCursors(ctx, id)
 	if err != nil {
 		return 0, fmt.Errorf("frontier of %s: %w", id, err)
-	}
-	chain, err := decodeChainRecord(id, recs[0])
-	if err != nil {
-		return 0, err
 	}
 	if chain.Version == 0 {
 		return math.MaxUint64, nil
 	}
-	var trim Trim
-	if recs[1].Exists() {
-		if trim, err = DecodeTrim(recs[1].Value); err != nil {
-			return 0, fmt.Errorf("%s: %w", recs[1].Key, err)
-		}
-	}
 	// No marker stands below the rewritten cursor: starting there spares the store
 	// the deleted ones.
-	page, err := c.store.Scan(ctx, metastore.Range{Start: BatchKey(id, trim.Rewritten), End: metastore.PrefixEnd(BatchPrefix(id))}, 1)
+	page, err := c.store.Scan(ctx, metastore.Range{Start: BatchKey(id, rewritten), End: metastore.PrefixEnd(BatchPrefix(id))}, 1)
 	if err != nil {
 		return 0, fmt.Errorf("frontier of %s: %w", id, err)
 	}
@@ -97,6 +87,22 @@ func (c *Catalog) Frontier(ctx context.Context, id ChainID) (uint64, error) {
 		return chain.Chain.Checkpoint, nil
 	}
 	return parseHex16(page.Records[0].Key[len(BatchPrefix(id)):])
+}
+
+// readCursors reads a chain's record and its rewritten cursor at one revision.
+func (c *Catalog) readCursors(ctx context.Context, id ChainID) (at ChainAt, rewritten uint64, err error) {
+	recs, err := c.store.Get(ctx, ChainKey(id), TrimKey(id))
+	if err != nil {
+		return ChainAt{}, 0, err
+	}
+	if at, err = decodeChainRecord(id, recs[0]); err != nil || !recs[1].Exists() {
+		return at, 0, err
+	}
+	trim, err := DecodeTrim(recs[1].Value)
+	if err != nil {
+		return ChainAt{}, 0, fmt.Errorf("%s: %w", recs[1].Key, err)
+	}
+	return at, trim.Rewritten, nil
 }
 
 // AdvanceTrim moves a chain's cursors up. One that would go back is left where it is.

@@ -46,14 +46,7 @@ func (c *Catalog) TrimStream(ctx context.Context, id StreamID, upTo uint64) (Mar
 		}
 		var b batch
 		b.when(metastore.At(StreamKey(id), v.StreamVersion), metastore.At(MarkKey(id), v.MarkVersion))
-		ready := uint64(unixMS(c.clk.Now()))
-		if old, err := ParseDue(mark.RetentionKey); err != nil || old.Order > ready {
-			if mark.RetentionKey != "" {
-				b.del(mark.RetentionKey)
-			}
-			mark.RetentionKey = DueKey(Retention, ready, id.String())
-			b.put(mark.RetentionKey, RetentionMarker{}.encode())
-		}
+		mark.moveRetention(&b, id, uint64(unixMS(c.clk.Now())))
 		b.put(MarkKey(id), mark.encode())
 		if _, _, err = c.commit(ctx, what, b.done()); err == nil {
 			return mark, nil

@@ -293,25 +293,49 @@ func DecodeHead(b []byte) (Head, error) {
 	return v, d.done("head")
 }
 
-// Mark is a stream's trim watermark and the key of its one retention marker.
+// Mark is a stream's trim watermark, the key of its one retention marker, and what
+// retention has to remember between its runs.
 type Mark struct {
-	Watermark      uint64 // first readable offset
-	WatermarkBytes uint64 // the stream's byte position there
+	Watermark      uint64 // first readable offset, but for what the policy has expired since
+	WatermarkBytes uint64 // the stream's byte position there, or at the start of the span that holds it
 	RetentionKey   string // empty: none stands
+
+	// NextBytes is how far head.Bytes must come before a whole span is expired by size; 0: not known.
+	NextBytes uint64
+	// ExpiredAt and BytesBelow are what policies that were replaced had expired by then, for
+	// ever; as in Expiry.
+	ExpiredAt  int64
+	BytesBelow uint64
 }
 
+// markFormat is the leading byte of a mark whose last three fields are not all 0; the others are as they were
+// in the first version.
+const markFormat = 2
+
 func (v Mark) encode() []byte {
-	e := newEncoder(16 + len(v.RetentionKey))
+	e := newEncoder(40 + len(v.RetentionKey))
 	e.uint(v.Watermark)
 	e.uint(v.WatermarkBytes)
 	e.string(v.RetentionKey)
+	if v.NextBytes != 0 || v.ExpiredAt != 0 || v.BytesBelow != 0 {
+		e.b[0] = markFormat
+		e.uint(v.NextBytes)
+		e.int(v.ExpiredAt)
+		e.uint(v.BytesBelow)
+	}
 	return e.b
 }
 
 // DecodeMark reads a Mark.
 func DecodeMark(b []byte) (Mark, error) {
-	d := newDecoder(b)
+	d, long := newDecoder(b), len(b) > 0 && b[0] == markFormat
+	if long {
+		d = &decoder{b: b[1:]}
+	}
 	v := Mark{Watermark: d.uint(), WatermarkBytes: d.uint(), RetentionKey: d.string()}
+	if long {
+		v.NextBytes, v.ExpiredAt, v.BytesBelow = d.uint(), d.int(), d.uint()
+	}
 	return v, d.done("mark")
 }
 
@@ -322,8 +346,8 @@ type Span struct {
 	Offset, Length int64  // block-aligned byte range in the object
 	Ordinal        uint32 // of First, in the stream's section of the object
 	Count          uint64
-	FirstTimestamp int64
-	MaxTimestamp   int64  // running: the largest of the stream up to here
+	FirstTimestamp int64  // running: the largest of the stream up to its first record
+	MaxTimestamp   int64  // running: the largest of the stream up to its last record
 	Bytes          uint64 // payload of its records
 	BytePos        uint64 // the stream's byte position at the span's end
 }

@@ -57,6 +57,7 @@ func codecs() []codec {
 		{"intent", of(Intent.encode), strict(DecodeIntent)},
 		{"id", of(encodeID), strict(DecodeID)},
 		{"settle marker", of(SettleMarker.encode), lenient(DecodeSettleMarker)},
+		{"teardown marker", of(TeardownMarker.encode), strict(DecodeTeardownMarker)},
 		{"trimcheck marker", of(TrimCheckMarker.encode), strict(DecodeTrimCheckMarker)},
 		{"chain", func(t *rapid.T) (any, []byte) {
 			v := rapid.Make[Chain]().Draw(t, "value")
@@ -107,7 +108,7 @@ func TestValuesRoundTrip(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				want, b := c.draw(t)
-				require.Equal(t, byte(valueFormat), b[0])
+				require.Contains(t, []byte{valueFormat, markFormat}, b[0])
 				got, err := c.decode(b)
 				require.NoError(t, err)
 				require.Equal(t, want, got)
@@ -124,7 +125,7 @@ func TestDamagedValuesAreRefused(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				_, b := c.draw(t)
 				cut := b[:rapid.IntRange(0, len(b)-1).Draw(t, "cut")]
-				other := append([]byte{valueFormat + 1}, b[1:]...)
+				other := append([]byte{markFormat + 1}, b[1:]...)
 				for _, bad := range [][]byte{cut, append(b[:len(b):len(b)], 0), other} {
 					got, err := c.decode(bad)
 					switch c.name {

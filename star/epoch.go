@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -301,9 +302,8 @@ func (s *Star) announce(ctx context.Context, e *epoch) {
 }
 
 // ripen hurries the settle rewrite while the chain owes it too much: batch markers
-// armed before that are moved to now, 8 a read, each in a commit of its own.
-// New ones are armed ripe. It is best effort: acknowledgements never wait for it,
-// and a marker that is missed ripens by itself.
+// armed before that are moved to now. New ones are armed ripe. It is best effort:
+// acknowledgements never wait for it, and a marker that is missed ripens by itself.
 func (s *Star) ripen(ctx context.Context, e *epoch) {
 	var gen, from uint64
 	for {
@@ -311,37 +311,10 @@ func (s *Star) ripen(ctx context.Context, e *epoch) {
 			return
 		}
 		gen = e.owes.Generation()
-		next, err := s.ripenFrom(ctx, e.chain, from)
+		next, err := s.cat.RipenOwed(ctx, e.chain, from, math.MaxUint64)
 		from = next
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("batch markers not ripened", "chain", e.chain.String(), "error", err)
-		}
-	}
-}
-
-// ripenFrom ripens the markers from a slot on and returns the slot behind the last
-// that needs no second look.
-func (s *Star) ripenFrom(ctx context.Context, chain catalog.ChainID, from uint64) (uint64, error) {
-	const page = 8
-	trim, err := s.cat.ReadTrim(ctx, chain)
-	if err != nil {
-		return from, err
-	}
-	from = max(from, trim.Trim.Rewritten)
-	for {
-		owed, err := s.cat.OwedBatches(ctx, chain, from, page)
-		if err != nil || len(owed) == 0 {
-			return from, err
-		}
-		for _, m := range owed {
-			// A damaged one waits for an operator, not for time.
-			if !m.Batch.Damaged {
-				// A marker that moved was settled or ripened by another.
-				if err := s.cat.RipenBatch(ctx, m); err != nil && !errors.Is(err, catalog.ErrMoved) {
-					return from, err
-				}
-			}
-			from = m.First + 1
 		}
 	}
 }

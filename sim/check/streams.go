@@ -180,9 +180,9 @@ func (c *Checker) sums(key string, s *stream, v *catalog.Span) {
 		before = s.sums[v.First-1]
 	}
 	end := s.sums[v.Last()]
-	if v.Bytes != end.bytes-before.bytes || v.BytePos != end.bytes || v.MaxTimestamp != end.maxTimestamp || v.FirstTimestamp != s.content[v.First].timestamp {
+	if v.Bytes != end.bytes-before.bytes || v.BytePos != end.bytes || v.MaxTimestamp != end.maxTimestamp || v.FirstTimestamp != s.sums[v.First].maxTimestamp {
 		c.fail(Dangling, key, "the span says %d bytes up to %d and times %d to %d; its records have %d up to %d and %d to %d", v.Bytes, v.BytePos,
-			v.FirstTimestamp, v.MaxTimestamp, end.bytes-before.bytes, end.bytes, s.content[v.First].timestamp, end.maxTimestamp)
+			v.FirstTimestamp, v.MaxTimestamp, end.bytes-before.bytes, end.bytes, s.sums[v.First].maxTimestamp, end.maxTimestamp)
 	}
 }
 
