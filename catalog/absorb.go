@@ -14,8 +14,10 @@ import (
 // SlotIn is a released slot: durable, like all before it, and not absorbed yet.
 type SlotIn struct {
 	Slot   uint64
-	Size   int64 // of the object
+	Size   int64 // of the object, without its bundle
 	Footer *format.Footer
+	// Intent is the version of a bundled slot's intent; 0: it is read.
+	Intent metastore.Version
 }
 
 // AbsorbRequest is one call of the absorb primitive.
@@ -49,11 +51,14 @@ type Absorbed struct {
 // put, heads moved; retention is armed at a stream's first commit, and later only
 // where policy asks for it; exactly one batch marker is armed, for exactly these
 // slots, with its schedule and pending entries; the checkpoint moves past them; the chain
-// record gets a nonce.
+// record gets a nonce. Spans of a bundled slot name its bundle, with their refs: see bundle.go.
 //
 // A crash before it leaves the slots at or above the checkpoint, watched by the
 // chain's settle marker; after it they are in the batch marker. Spans held by slots
 // have no ref. A late twin fails on the chain record.
+//
+// ErrIntentLost: the first slot's bundle is not announced any more, which nothing of Nova's
+// brings about; the slot can't be absorbed.
 //
 // On a conflict the chain record tells: this call's nonce in it means that a twin
 // landed, and the verdicts are those it carried; the same checkpoint means that a
@@ -111,6 +116,8 @@ type absorb struct {
 	streams []*touched
 	by      map[StreamID]*touched
 	chain   Chain
+	intents map[uint64]metastore.Version // of bundled slots; 0: lost
+	lost    *arms                        // bundles of which a part was turned down
 }
 
 // touched is a stream that the try judges.
@@ -127,6 +134,9 @@ type touched struct {
 // build reads what is missing, judges as many slots as fit and returns the commit. A
 // nil batch means that an earlier try of this call landed: out is its result.
 func (a *absorb) build(ctx context.Context, last *Absorbed) (*Absorbed, *batch, error) {
+	if err := a.readIntents(ctx, last != nil); err != nil {
+		return nil, nil, err
+	}
 	chain, trim, err := a.readChain(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -145,17 +155,24 @@ func (a *absorb) build(ctx context.Context, last *Absorbed) (*Absorbed, *batch, 
 	b := &batch{ops: make([]metastore.Op, 0, 8+4*len(a.streams)), conds: make([]metastore.Cond, 0, 1+2*len(a.streams))}
 	out := &Absorbed{}
 	m := Batch{}
+	a.lost = newArms()
 	budget := limits.MaxOps - chainOps
 	for i := range a.req.Slots {
 		in := &a.req.Slots[i]
 		cost := a.slotCost(in)
+		if in.Footer.Bundled && a.intents[in.Slot] == 0 {
+			if i > 0 {
+				break
+			}
+			return nil, nil, fmt.Errorf("the bundle of slot %d: %w", in.Slot, ErrIntentLost)
+		}
 		if i > 0 && (cost > budget || b.bytes > limits.MaxBytes/2 || 24*len(m.Inventory) > limits.MaxBytes/4) {
 			break
 		}
 		budget -= cost
 		out.Verdicts = append(out.Verdicts, a.judgeSlot(b, &m, in))
 		m.End = in.Slot + 1
-		m.Bytes += uint64(in.Size)
+		m.Bytes += uint64(in.bytes())
 		out.Slots++
 	}
 	a.chain = chain.Chain
@@ -180,51 +197,10 @@ func (a *absorb) build(ctx context.Context, last *Absorbed) (*Absorbed, *batch, 
 		return nil, nil, err
 	}
 	a.armBatch(b, &m, out.Owed, now)
+	if err := a.c.armReaps(ctx, b, a.lost); err != nil {
+		return nil, nil, err
+	}
 	return out, b, nil
-}
-
-// chainOps bounds what a commit needs beside its streams: the chain record, the
-// batch marker, its schedule entry and pending entries.
-const chainOps = 3 + MaxAttributed
-
-// perStream bounds what a stream needs: its head, and on its first commit its mark,
-// its retention marker and the removal of an older one.
-const perStream = 4
-
-// slotCost bounds the operations that a slot adds. Runs of accepted records become
-// one span each; only a conditional append can be turned down between accepted ones.
-func (a *absorb) slotCost(in *SlotIn) int {
-	n := 0
-	for i := range in.Footer.Sections {
-		s := &in.Footer.Sections[i]
-		n += spansAtMost(s.Appends)
-		if t := a.by[StreamID(s.Stream)]; t != nil && !t.judged {
-			n += perStream
-		}
-	}
-	return n
-}
-
-func spansAtMost(as []format.Append) int {
-	n := 1
-	for i := range as {
-		if as[i].HasExpected || as[i].HasProducer {
-			n++
-		}
-	}
-	return n
-}
-
-// FlightCost returns what an append adds to its flight's absorb, in operations, and
-// what one commit can hold: a flight keeps below, so that its slot always fits one commit.
-func (c *Catalog) FlightCost(newStream, conditional bool) (cost, most int) {
-	if newStream {
-		cost += perStream + 1
-	}
-	if conditional {
-		cost++
-	}
-	return cost, c.store.Limits().MaxOps - chainOps
 }
 
 func (a *absorb) readChain(ctx context.Context) (ChainAt, Trim, error) {
@@ -306,7 +282,8 @@ func (a *absorb) readStreams(ctx context.Context) error {
 // judgeSlot judges a slot's appends in order, and puts spans for what it accepts.
 func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 	verdicts := make([][]Verdict, len(in.Footer.Sections))
-	object := SlotKey(a.req.Chain, in.Slot)
+	object := in.object(a.req.Chain)
+	placed := uint64(0)
 	for i := range in.Footer.Sections {
 		sec := &in.Footer.Sections[i]
 		t := a.by[StreamID(sec.Stream)]
@@ -327,11 +304,11 @@ func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 				run.Bytes += ap.Bytes
 				run.MaxTimestamp, run.BytePos = t.head.MaxTimestamp, t.head.Bytes
 			} else {
-				putRun(b, t.id, sec, &run)
+				a.putRun(b, in, t.id, sec, &run)
 			}
 			ordinal += ap.Count
 		}
-		putRun(b, t.id, sec, &run)
+		a.putRun(b, in, t.id, sec, &run)
 		verdicts[i] = out
 		if t.head.Next == first {
 			continue
@@ -340,17 +317,25 @@ func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 		t.head.setLast(a.req.Chain, in.Slot)
 		m.Inventory = append(m.Inventory, SlotItem{in.Slot, t.id, first, t.head.Next - first})
 		m.add(t.id)
+		placed += t.head.Next - first
+	}
+	if in.Footer.Bundled {
+		a.resolveBundle(b, in, placed)
 	}
 	return verdicts
 }
 
 // putRun puts the span of a run of accepted records, and begins a new one.
-func putRun(b *batch, id StreamID, sec *format.Section, run *Span) {
+func (a *absorb) putRun(b *batch, in *SlotIn, id StreamID, sec *format.Section, run *Span) {
 	if run.Count == 0 {
 		return
 	}
 	run.Offset, run.Length = sec.Range(run.Ordinal, uint32(run.Count))
 	b.append(metastore.Put(SpanKey(id, run.Last()), run.Encode()))
+	if in.Footer.Bundled {
+		b.append(metastore.Put(RefKey(run.Object, id, run.Last()),
+			Ref{Bytes: uint64(run.Length), ObjectSize: uint64(in.bundleSize())}.encode()))
+	}
 	*run = Span{Object: run.Object}
 }
 

@@ -201,12 +201,12 @@ func TestAbsorbFitsSmallBatches(t *testing.T) {
 	for _, maxOps := range []int{18, 32, 128} {
 		s := newSetup(t, maxOps)
 		star := s.world.start("a")
-		_, most := s.cat.FlightCost(false, false)
+		_, most := s.cat.FlightCost(false, false, false)
 		ids := []catalog.StreamID{}
 		cost := 0
 		for i := 0; ; i++ {
-			plain, _ := s.cat.FlightCost(true, false)
-			conditional, _ := s.cat.FlightCost(true, true)
+			plain, _ := s.cat.FlightCost(true, false, false)
+			conditional, _ := s.cat.FlightCost(true, true, false)
 			s.Greater(conditional, plain)
 			if cost += conditional; cost > most {
 				break

@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore/format"
 )
 
 // The checker reads the raw keys by rules of its own, from design's table, and
@@ -219,6 +220,7 @@ func (w *world) check() {
 	}
 	w.checkChains(k)
 	w.checkStreams(k)
+	w.checkBundles(k)
 	for key := range k.wantSched {
 		if !k.schedule[key] {
 			w.fail("a batch marker's schedule entry is missing: %s", key)
@@ -236,6 +238,36 @@ func (w *world) check() {
 		w.fail("%d pending entries, %d attributions", len(k.pending), len(k.wantPend))
 	}
 	w.last = k
+}
+
+// checkBundles demands that a bundle whose slot may be absorbed is announced, by an intent that says so and that
+// nobody condemned; and that bytes of it which nothing names are announced to the reap duty
+// when its intent goes.
+func (w *world) checkBundles(k *keyspace) {
+	for key, o := range w.objects {
+		f := &o.footer
+		if f.Kind != format.KindBundle {
+			continue
+		}
+		c := catalog.ChainID{Star: f.Star, Epoch: f.Epoch}
+		chain, stands := k.chains[c]
+		in, announced := k.intents[key]
+		if stands && chain.State != catalog.ChainSealed && chain.Checkpoint <= f.Slot && (!announced || in.Condemned || in.Chain != c || in.Slot != f.Slot) {
+			w.fail("1: %s may be absorbed yet, and its intent is %+v", key, in)
+		}
+		held, all := uint64(0), uint64(0)
+		for _, sec := range f.Sections {
+			all += uint64(sec.Records)
+			for _, s := range k.spans[catalog.StreamID(sec.Stream)] {
+				if s.Object == key {
+					held += s.Count
+				}
+			}
+		}
+		if was := w.last != nil && w.last.intents[key] != (catalog.Intent{}); was && !announced && held > 0 && held < all && k.reaps[key] == 0 {
+			w.fail("1: %d of %d records of %s are named by nothing, its intent is gone, and no reap-check stands", all-held, all, key)
+		}
+	}
 }
 
 func (w *world) checkChains(k *keyspace) {

@@ -26,7 +26,7 @@ func (w *world) complete(c catalog.ChainID, n int) error {
 				return err
 			}
 			for _, s := range spans {
-				held = held || s.Span.Object == catalog.SlotKey(c, it.Slot)
+				held = held || isOf(s.Span.Object, c, it.Slot)
 			}
 			if more && len(spans) <= int(it.Count) {
 				held = true // a short page proves nothing
@@ -155,6 +155,13 @@ func (w *world) orphan(objectKey string) error {
 	in, ok, err := w.cat.ReadIntent(w.ctx, objectKey)
 	if err != nil || !ok || !in.Readable || w.clk.Now().Sub(time.UnixMilli(in.Birth)) <= w.cat.Timing().OrphanGrace {
 		return err
+	}
+	if in.Chain.Star != "" {
+		at, err := w.cat.ReadChain(w.ctx, in.Chain)
+		sealed := at.Chain.State == catalog.ChainSealed && at.Chain.Seal <= in.Slot
+		if err != nil || at.Version != 0 && at.Chain.Checkpoint <= in.Slot && !sealed {
+			return err
+		}
 	}
 	refs, _, err := w.cat.Refs(w.ctx, objectKey, 1)
 	if err != nil {

@@ -16,17 +16,26 @@ type Armed struct {
 	NotAfter time.Time // of the PUT; zero where the put horizon is 0
 }
 
+// newIntent says of a bundle which slot may yet name it: what its key says.
+func newIntent(object string) (in Intent) {
+	if chain, slot, _, err := ParseBundleKey(object); err == nil {
+		in.Chain, in.Slot = chain, slot
+	}
+	return in
+}
+
 // ArmIntent announces an object before its PUT.
 //
-// Condition: no intent of the object stands. Effect: one does. From then on the
-// orphan duty watches the object, existing or not. The key is of a ULID that was
-// never used: a late twin, after the intent came and went, leaves a marker that the orphan
-// duty resolves, and no more.
+// Condition: no intent of the object stands. Effect: one does, which names chain and slot
+// where the object is a bundle. From then on the orphan duty watches the object, existing or not.
+// The key is of a ULID, or of a flight's id, that was never used: a late twin, after the intent came
+// and went, leaves a marker that the orphan duty resolves, and no more.
 //
 // NotAfter counts from a clock read before the first try.
 func (c *Catalog) ArmIntent(ctx context.Context, object string) (Armed, error) {
 	start := c.clk.Now()
-	in := Intent{Birth: unixMS(start), Nonce: c.clk.Rand()}
+	in := newIntent(object)
+	in.Birth, in.Nonce = unixMS(start), c.clk.Rand()
 	armed := Armed{Object: object}
 	if c.timing.PutHorizon > 0 {
 		armed.NotAfter = start.Add(c.timing.PutHorizon)
@@ -207,8 +216,8 @@ func (c *Catalog) ResolveCondemned(ctx context.Context, object string, version m
 // found its intent condemned or gone does so, and never swaps to the object. The orphan duty,
 // which may have looked before the PUT, looks again.
 //
-// Condition: the intent is as just read. Effect: it stands, condemned, born now. A
-// late twin leaves an intent that the orphan duty resolves, and no more.
+// Condition: the intent is as just read. Effect: it stands, condemned, born now; a bundle's keeps its
+// chain and slot. A late twin leaves an intent that the orphan duty resolves, and no more.
 func (c *Catalog) GiveUp(ctx context.Context, object string) error {
 	what := "giving up " + object
 	c.branch("publish.given.up")
@@ -217,7 +226,8 @@ func (c *Catalog) GiveUp(ctx context.Context, object string) error {
 		if err != nil {
 			return err
 		}
-		v := Intent{Birth: unixMS(c.clk.Now()), Condemned: true, Nonce: c.clk.Rand()}
+		v := newIntent(object)
+		v.Birth, v.Condemned, v.Nonce = unixMS(c.clk.Now()), true, c.clk.Rand()
 		var b batch
 		b.when(metastore.At(IntentKey(object), in.Version))
 		b.put(IntentKey(object), v.encode())

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -223,12 +224,47 @@ func PendingPrefix(id StreamID) string { return "pending/" + hex16(uint64(id)) +
 
 const (
 	slotPrefix    = "slot/"
+	bundlePrefix  = "bundle/"
 	settledPrefix = "settled/"
 )
 
 // SlotKey is the object of a chain's slot.
 func SlotKey(c ChainID, slot uint64) string {
 	return slotPrefix + c.Star + "/" + hex16(c.Epoch) + "/" + hex16(slot)
+}
+
+// BundleKey is the object that holds the records of a bundled slot. The flight's id makes it
+// of one flight alone, whoever else tried that slot.
+func BundleKey(c ChainID, slot uint64, flight [16]byte) string {
+	return bundlePrefix + c.Star + "/" + hex16(c.Epoch) + "/" + hex16(slot) + "-" + hex.EncodeToString(flight[:])
+}
+
+// IsBundle tells whether an object is a bundle, watched like a settled object.
+func IsBundle(object string) bool { return strings.HasPrefix(object, bundlePrefix) }
+
+// ParseBundleKey reads BundleKey back.
+func ParseBundleKey(object string) (c ChainID, slot uint64, flight [16]byte, err error) {
+	bad := func(err error) (ChainID, uint64, [16]byte, error) {
+		return ChainID{}, 0, [16]byte{}, fmt.Errorf("%q is not a bundle: %w", object, err)
+	}
+	parts := strings.Split(object, "/")
+	if len(parts) != 4 || parts[0] != "bundle" {
+		return bad(errors.New("not bundle/star/epoch/slot-flight"))
+	}
+	c.Star = parts[1]
+	at, id, _ := strings.Cut(parts[3], "-")
+	var e1, e2, e3 error
+	c.Epoch, e1 = parseHex16(parts[2])
+	slot, e2 = parseHex16(at)
+	if len(id) != 2*len(flight) || strings.ToLower(id) != id {
+		e3 = fmt.Errorf("%q is not a flight's id", id)
+	} else if _, e3 = hex.Decode(flight[:], []byte(id)); e3 != nil {
+		e3 = fmt.Errorf("%q is not a flight's id: %w", id, e3)
+	}
+	if err := errors.Join(CheckNodeName(c.Star), e1, e2, e3); err != nil {
+		return bad(err)
+	}
+	return c, slot, flight, nil
 }
 
 // SettledKey is a settled object of the given ULID.

@@ -26,8 +26,11 @@ var chainID = rapid.Custom(func(t *rapid.T) ChainID {
 })
 
 var objectKey = rapid.Custom(func(t *rapid.T) string {
-	if rapid.Bool().Draw(t, "slot") {
+	switch rapid.IntRange(0, 2).Draw(t, "kind") {
+	case 0:
 		return SlotKey(chainID.Draw(t, "chain"), number.Draw(t, "slot"))
+	case 1:
+		return BundleKey(chainID.Draw(t, "chain"), number.Draw(t, "slot"), [16]byte{byte(number.Draw(t, "flight"))})
 	}
 	return SettledKey(rapid.StringMatching(`[0-9A-HJKMNP-TV-Z]{26}`).Draw(t, "ulid"))
 })
@@ -98,6 +101,14 @@ func TestKeysRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, c, gotChain)
 
+		flight := [16]byte{byte(n), 15: byte(n >> 8)}
+		bundle := BundleKey(c, n, flight)
+		bundleChain, bundleN, gotFlight, err := ParseBundleKey(bundle)
+		require.NoError(t, err)
+		require.Equal(t, c, bundleChain)
+		require.Equal(t, n, bundleN)
+		require.Equal(t, flight, gotFlight)
+		require.True(t, IsBundle(bundle) && !IsSlot(bundle) && !IsBundle(SlotKey(c, n)))
 		gotChain, gotN, err := ParseSlotKey(SlotKey(c, n))
 		require.NoError(t, err)
 		require.Equal(t, c, gotChain)
@@ -206,6 +217,13 @@ func TestParseDueRefuses(t *testing.T) {
 	}
 	for _, key := range []string{"", "slot/a/1/2", "settled/x", "slot/a/" + n, "slot/a/" + n + "/x"} {
 		_, _, err := ParseSlotKey(key)
+		require.Error(t, err, key)
+	}
+	flight := "-00000000000000000000000000000001"
+	for _, key := range []string{"", "bundle/a/" + n + "/" + n, "bundle/a/" + n + "/" + n + flight + "0", "bundle/a/1/" + n + flight,
+		"bundle/a/" + n + "/1" + flight, "bundle/-/" + n + "/" + n + flight, "slot/a/" + n + "/" + n + flight,
+		"bundle/a/" + n + "/" + n + strings.Replace(flight, "1", "A", 1), "bundle/a/" + n + "/" + n + strings.Replace(flight, "1", "x", 1)} {
+		_, _, _, err := ParseBundleKey(key)
 		require.Error(t, err, key)
 	}
 	for _, key := range []string{"", "span/1/2", "span/" + n + "~" + n, "span/" + n + "/x" + n[1:], "span/x" + n[1:] + "/" + n} {

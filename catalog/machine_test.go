@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -46,6 +47,8 @@ var actions = []struct {
 	{"die", 1, (*machine).die},
 	{"leave", 1, (*machine).leave},
 	{"put", 10, (*machine).append},
+	{"announce", 4, (*machine).announceSome},
+	{"bundle", 8, (*machine).bundleSome},
 	{"absorb", 10, (*machine).absorbSome},
 	{"publish", 8, (*machine).publishSome},
 	{"step", 16, (*machine).stepSome},
@@ -141,20 +144,44 @@ func (m *machine) append() {
 	if m.chance(50) {
 		m.refresh(s)
 	}
-	m.putSlot(s, uint64(m.rng.IntN(window)), func(o *object) {
-		for range 1 + m.rng.IntN(3) {
-			id, _ := pick(m, m.streams)
-			var a format.Append
-			next := m.last.heads[id].Next
-			if a.HasExpected = m.chance(20); a.HasExpected {
-				a.Expected = next + uint64(m.rng.IntN(2))
-			}
-			if a.HasProducer = m.chance(30); a.HasProducer {
-				a.Producer = format.Producer{ID: fmt.Sprint(m.rng.IntN(3)), Seq: uint64(m.rng.IntN(3)), Since: next}
-			}
-			m.record(o, id, 1+m.rng.IntN(3), a)
+	m.putSlot(s, uint64(m.rng.IntN(window)), m.flight)
+}
+
+// announceSome begins a flight with a bundle, bundleSome takes one further.
+func (m *machine) announceSome() {
+	if s, ok := pick(m, m.alive()); ok && len(m.streams) > 0 {
+		m.announce(s, uint64(m.rng.IntN(window)), m.flight)
+	}
+}
+
+func (m *machine) bundleSome() {
+	s, ok := pick(m, m.alive())
+	if !ok {
+		return
+	}
+	if m.chance(50) {
+		m.refresh(s)
+	}
+	slots := slices.Sorted(maps.Keys(s.bundles))
+	if slot, ok := pick(m, slots); ok {
+		m.stepBundle(s, slot)
+	}
+}
+
+// flight fills an object with appends.
+func (m *machine) flight(o *object) {
+	for range 1 + m.rng.IntN(3) {
+		id, _ := pick(m, m.streams)
+		var a format.Append
+		next := m.last.heads[id].Next
+		if a.HasExpected = m.chance(20); a.HasExpected {
+			a.Expected = next + uint64(m.rng.IntN(2))
 		}
-	})
+		if a.HasProducer = m.chance(30); a.HasProducer {
+			a.Producer = format.Producer{ID: fmt.Sprint(m.rng.IntN(3)), Seq: uint64(m.rng.IntN(3)), Since: next}
+		}
+		m.record(o, id, 1+m.rng.IntN(3), a)
+	}
 }
 
 func (m *machine) absorbSome() {
@@ -394,7 +421,7 @@ func (m *machine) rewrite(c catalog.ChainID) {
 			m.fail("%v", err)
 		}
 		spans = slices.DeleteFunc(spans, func(s catalog.SpanAt) bool {
-			return !strings.HasPrefix(s.Span.Object, catalog.SlotKey(c, 0)[:len("slot/a/")])
+			return !strings.HasPrefix(s.Span.Object, "slot/"+c.Star+"/") && !strings.HasPrefix(s.Span.Object, "bundle/"+c.Star+"/")
 		})
 		for _, s := range spans {
 			m.finish(m.publish([][]catalog.SpanAt{{s}}))

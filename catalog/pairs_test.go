@@ -44,6 +44,18 @@ func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
 			c.ok(w.absorb(s, 1, false))
 		}
 	}
+	// One append of two is accepted.
+	turnedDown := func(o *object) {
+		w.record(o, c.s0, 2, format.Append{})
+		w.record(o, c.s1, 1, format.Append{HasExpected: true, Expected: 99})
+	}
+	bundled := func(s *starLife, ahead uint64, build func(o *object)) {
+		slot := s.next + ahead
+		w.announce(s, ahead, build)
+		for range 2 {
+			w.stepBundle(s, slot)
+		}
+	}
 	spans := func(id catalog.StreamID, from, n int) []catalog.SpanAt {
 		out, _, err := w.cat.Spans(w.ctx, id, 0, 100)
 		c.no(err)
@@ -74,9 +86,15 @@ func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
 	stage("half", 2, spans(c.s0, 4, 1), spans(c.s1, 3, 1))
 	stage("swapped", 2, spans(c.s0, 5, 1))
 	// Slots that are durable and not absorbed; b leaves a gap, and its session is gone.
+	// Behind those, flights with bundles: of a one that is announced, and one whose bundle is
+	// put; of b one that only lacks its absorb, and one beyond the gap.
 	w.putSlot(c.a, 0, both)
+	w.announce(c.a, 0, turnedDown)
+	w.announce(c.a, 1, both)
+	w.stepBundle(c.a, c.a.next+1)
 	w.putSlot(c.b, 0, both)
-	w.putSlot(c.b, 2, both)
+	bundled(c.b, 0, turnedDown)
+	bundled(c.b, 1, both)
 	w.store.end(c.b.session)
 	c.b.ended = true
 	return c
@@ -113,6 +131,23 @@ func sceneActions() map[string]func(c *scene) {
 		"kill s0 less": func(c *scene) { _ = c.kill(c.s0, 2) },
 		"put": func(c *scene) {
 			c.putSlot(c.a, 1, func(o *object) { c.record(o, c.s0, 1, format.Append{}) })
+		},
+		"bundle a": func(c *scene) {
+			for _, slot := range []uint64{7, 8} {
+				for range 2 {
+					c.stepBundle(c.a, slot)
+				}
+			}
+		},
+		"announce a": func(c *scene) {
+			c.announce(c.a, 2, func(o *object) { c.record(o, c.s0, 1, format.Append{}) })
+		},
+		"orphan bundles": func(c *scene) {
+			for _, key := range c.store.keys("due/orphan/") {
+				if object := must(catalog.ParseDue(key)).Object(); catalog.IsBundle(object) {
+					_ = c.orphan(object)
+				}
+			}
 		},
 		"rewrite": func(c *scene) { // everything into one object, by someone with another plan
 			spans, _, err := c.cat.Spans(c.ctx, c.s0, 0, 100)
@@ -183,6 +218,11 @@ func (c *scene) clone(fail func(string, ...any)) *scene {
 		life := *s
 		life.session = &memSession{mem, s.session.ID(), s.session.TTL()}
 		life.cache, life.pending = catalog.NewCache(8), maps.Clone(s.pending)
+		life.bundles = map[uint64]*bundling{}
+		for slot, b := range s.bundles {
+			on := *b
+			life.bundles[slot] = &on
+		}
 		w.stars = append(w.stars, &life)
 	}
 	n.a, n.b = w.stars[0], w.stars[1]

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -50,6 +51,9 @@ func (o *object) add(id catalog.StreamID, first uint64, values []uint64, appends
 
 func (o *object) size() int64 {
 	n := int64(format.HeaderLength)
+	if o.footer.Bundled {
+		return n
+	}
 	for _, s := range o.footer.Sections {
 		n += s.Length
 	}
@@ -136,6 +140,7 @@ type starLife struct {
 	cache       *catalog.Cache
 	next        uint64                    // first slot not known durable
 	pending     map[uint64]catalog.SlotIn // by slot: what is durable
+	bundles     map[uint64]*bundling      // by slot: what is on its way
 }
 
 func (s *starLife) holds(slot uint64) bool { return s.pending[slot].Footer != nil }
@@ -146,7 +151,7 @@ func (w *world) start(name string) *starLife {
 	if err != nil {
 		return nil
 	}
-	s := &starLife{name: name, incarnation: w.clk.Rand(), session: session, cache: catalog.NewCache(8), pending: map[uint64]catalog.SlotIn{}}
+	s := &starLife{name: name, incarnation: w.clk.Rand(), session: session, cache: catalog.NewCache(8), pending: map[uint64]catalog.SlotIn{}, bundles: map[uint64]*bundling{}}
 	w.stars = append(w.stars, s)
 	s.busy = true
 	died := dies(func() {
@@ -173,20 +178,74 @@ func (w *world) refresh(s *starLife) {
 // putSlot PUTs a slot of the window, or finds it taken.
 func (w *world) putSlot(s *starLife, ahead uint64, build func(o *object)) {
 	slot := s.next + ahead
-	if s.dead || s.holds(slot) || w.clk.Now().After(s.notAfter) {
+	if s.dead || s.holds(slot) || s.bundles[slot] != nil || w.clk.Now().After(s.notAfter) {
 		return
 	}
+	o := newObject()
+	build(o)
+	w.commitSlot(s, slot, o, 0)
+}
+
+// commitSlot PUTs a slot that was built.
+func (w *world) commitSlot(s *starLife, slot uint64, o *object, intent metastore.Version) {
 	key := catalog.SlotKey(s.chain, slot)
 	if w.get(key) != nil {
 		s.dead = true // another's object in its slot: fenced
 		return
 	}
-	o := newObject()
-	build(o)
-	s.pending[slot] = catalog.SlotIn{Slot: slot, Size: o.size(), Footer: &o.footer}
+	s.pending[slot] = catalog.SlotIn{Slot: slot, Size: o.size(), Footer: &o.footer, Intent: intent}
 	w.put(key, o)
 	for s.holds(s.next) {
 		s.next++
+	}
+}
+
+// bundling is a flight too large for its slot: announced, then its bundle is put, then its slot.
+type bundling struct {
+	armed  catalog.Armed
+	bundle *object
+	put    bool
+}
+
+// announce begins a bundle for a slot of the window.
+func (w *world) announce(s *starLife, ahead uint64, build func(o *object)) {
+	slot := s.next + ahead
+	if s.dead || s.busy || s.holds(slot) || s.bundles[slot] != nil {
+		return
+	}
+	b := &bundling{bundle: newObject()}
+	build(b.bundle)
+	f := &b.bundle.footer
+	f.Kind, f.Star, f.Epoch, f.Slot, f.BodyLength = format.KindBundle, s.chain.Star, s.chain.Epoch, slot, b.bundle.size()-format.HeaderLength
+	binary.BigEndian.PutUint64(f.Flight[:], w.clk.Rand())
+	s.bundles[slot] = b
+	s.busy = true
+	if dies(func() {
+		var err error
+		if b.armed, err = w.cat.ArmIntent(w.ctx, catalog.BundleKey(s.chain, slot, f.Flight)); err != nil {
+			s.dead = true // it can't decide the slot
+		}
+	}) {
+		s.dead = true
+	}
+	s.busy = false
+}
+
+// stepBundle takes a bundle of that slot one step further.
+func (w *world) stepBundle(s *starLife, slot uint64) {
+	b := s.bundles[slot]
+	switch {
+	case b == nil || s.dead || s.busy || s.holds(slot):
+	case !b.put && w.clk.Now().After(b.armed.NotAfter), b.put && w.clk.Now().After(s.notAfter):
+		s.dead = true
+	case !b.put:
+		b.put = true
+		w.put(b.armed.Object, b.bundle)
+	default:
+		index := newObject()
+		index.footer = b.bundle.footer
+		index.footer.Kind, index.footer.Bundled = format.KindSlot, true
+		w.commitSlot(s, slot, index, b.armed.Version)
 	}
 }
 
@@ -241,6 +300,20 @@ func (w *world) absorb(s *starLife, n int, cached bool) (catalog.Absorbed, error
 	return out, nil
 }
 
+// holderOf is the object that holds a slot's records.
+func holderOf(c catalog.ChainID, in *catalog.SlotIn) string {
+	if in.Footer.Bundled {
+		return catalog.BundleKey(c, in.Slot, in.Footer.Flight)
+	}
+	return catalog.SlotKey(c, in.Slot)
+}
+
+// isOf tells whether an object is a slot or its bundle.
+func isOf(object string, c catalog.ChainID, slot uint64) bool {
+	key := catalog.SlotKey(c, slot)
+	return object == key || strings.HasPrefix(object, "bundle/"+key[len("slot/"):]+"-")
+}
+
 // checkVerdicts demands that what was accepted lies where the verdict says.
 func (w *world) checkVerdicts(slots []catalog.SlotIn, out catalog.Absorbed) {
 	if w.store.committed == nil {
@@ -250,7 +323,7 @@ func (w *world) checkVerdicts(slots []catalog.SlotIn, out catalog.Absorbed) {
 		for j := range slot {
 			sec := &slots[i].Footer.Sections[j]
 			id, ordinal := catalog.StreamID(sec.Stream), uint64(0)
-			values := w.objects[catalog.SlotKey(out.Chain.ID, slots[i].Slot)]
+			values := w.objects[holderOf(out.Chain.ID, &slots[i])]
 			for k, v := range slot[j] {
 				count := uint64(sec.Appends[k].Count)
 				if v.Code == catalog.Accepted {

@@ -96,8 +96,8 @@ func New(cat *catalog.Catalog, bucket objstore.Bucket, clk clock.Clock, opts Opt
 		drain:       clock.NewEvent(clk),
 		stopped:     clock.NewEvent(clk),
 	}
-	s.streamCost, s.mostCost = cat.FlightCost(true, false)
-	s.condCost, _ = cat.FlightCost(false, true)
+	s.streamCost, s.mostCost = cat.FlightCost(true, false, false)
+	s.condCost, _ = cat.FlightCost(false, true, false)
 	s.names.init(opts.CacheStreams)
 	s.window.init(opts.TailBytes)
 	s.sections.init()
