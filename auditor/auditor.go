@@ -160,6 +160,8 @@ func New(cat *catalog.Catalog, b objstore.Bucket, clk clock.Clock, opts Options)
 		Registration{Queue: catalog.TrimCheck, Duty: &trimcheck{a}, TimeOrdered: true, FrontEvery: frontEvery},
 		Registration{Queue: catalog.Denorm, Duty: newDenorm(a), TimeOrdered: true, AllShards: true, Grouped: true, FrontEvery: frontEvery},
 		Registration{Queue: catalog.Orphan, Duty: &orphan{a}, FrontEvery: cat.Timing().OrphanGrace / 4},
+		// Its biggest new work sorts to the front: every walk starts there.
+		Registration{Queue: catalog.GC, Duty: newGC(a)},
 	)
 	return a, nil
 }

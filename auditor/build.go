@@ -28,6 +28,7 @@ func (r *rewriter) newWriter() *format.Writer {
 type unitResult struct {
 	damaged []uint64       // slots
 	unfit   []*sourceError // of slots of which nothing could be copied
+	first   *sourceError   // of those two
 	err     error          // of the unit as a whole
 }
 
@@ -41,6 +42,9 @@ func (r *unitResult) note(bad *sourceError) bool {
 		r.unfit = append(r.unfit, bad)
 	default:
 		return false
+	}
+	if r.first == nil {
+		r.first = bad
 	}
 	return true
 }

@@ -52,7 +52,15 @@ type denorm struct {
 }
 
 func newDenorm(a *Auditor) *denorm {
-	return &denorm{a: a, cache: a.opts.FetchCacheBytes / int64(a.pool.most)}
+	eras, _ := a.cacheShares()
+	return &denorm{a: a, cache: eras}
+}
+
+// cacheShares parts the fetch cache's bytes among the jobs that may run at once: seven eighths to
+// the eras, each alike, and an eighth to gc, which reads one object page by page.
+func (a *Auditor) cacheShares() (era, gc int64) {
+	share := a.opts.FetchCacheBytes / int64(a.pool.most)
+	return share - share/8, share / 8
 }
 
 const (
@@ -260,13 +268,13 @@ func (e *era) complete(ctx context.Context, done []catalog.BatchAt) error {
 
 // killed kills what is not worth reading. A stream that is tearing stays so, and a
 // watermark only advances: what was judged holds for ever.
-func (e *era) killed(ctx context.Context, kill []doomed) error {
+func (r *rewriter) killed(ctx context.Context, kill []doomed) error {
 	for _, k := range kill {
-		n, err := e.a.cat.Kill(ctx, k.spans, func(s catalog.SpanAt) bool { return k.all || s.Span.Last() < k.watermark })
+		n, err := r.a.cat.Kill(ctx, k.spans, func(s catalog.SpanAt) bool { return k.all || s.Span.Last() < k.watermark })
 		if err != nil {
 			return err
 		}
-		e.j.emit(Event{Action: SpansKilled, Chain: e.chain, Count: n})
+		r.j.emit(Event{Action: SpansKilled, Chain: r.chain, Count: n})
 	}
 	return nil
 }

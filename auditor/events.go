@@ -34,6 +34,7 @@ const (
 	ChainRetired   Action = "chain-retired"   // Chain's records are gone
 	ObjectAlive    Action = "object-alive"    // a reap-check stood down
 	ObjectReaped   Action = "object-reaped"   // Object is deleted
+	ObjectRevised  Action = "object-revised"  // what was alive of Object moved, Bytes of it were dead
 	IntentResolved Action = "intent-resolved" // a ref names Object
 	IntentCondemn  Action = "intent-condemned"
 	OrphanDeleted  Action = "orphan-deleted" // Object, that nothing ever named

@@ -84,6 +84,9 @@ type streamItems struct {
 	watermark uint64
 }
 
+// doomed tells whether a span is not worth reading.
+func (s *streamItems) doomed(sp catalog.SpanAt) bool { return s.all || sp.Span.Last() < s.watermark }
+
 // plan looks up what is still held by the slots of the markers, and shares it out.
 func (e *era) plan(ctx context.Context, ms []catalog.BatchAt) (plan, error) {
 	defer e.j.step("plan")()
@@ -101,7 +104,7 @@ func (e *era) plan(ctx context.Context, ms []catalog.BatchAt) (plan, error) {
 		k := doomed{all: s.all, watermark: s.watermark}
 		keep := piece{stream: s.id}
 		for _, sp := range spans {
-			if s.all || sp.Span.Last() < s.watermark {
+			if s.doomed(sp.SpanAt) {
 				k.spans = append(k.spans, sp.SpanAt)
 				continue
 			}
@@ -143,8 +146,8 @@ func inventory(ms []catalog.BatchAt) []*streamItems {
 }
 
 // readStreams finds out which streams are tearing or gone, and where the watermarks are.
-func (e *era) readStreams(ctx context.Context, streams []*streamItems) error {
-	store := e.a.cat.Store()
+func (r *rewriter) readStreams(ctx context.Context, streams []*streamItems) error {
+	store := r.a.cat.Store()
 	most := max(store.Limits().MaxOps/2, 1)
 	for part := range slices.Chunk(streams, most) {
 		keys := make([]string, 0, 2*len(part))

@@ -60,9 +60,6 @@ func (r *reap) Judge(m catalog.MarkerAt, now time.Time) Verdict {
 const (
 	// reapProbes bounds the probes of one job while refs come and go.
 	reapProbes = 3
-	// reapRefs bounds the refs of a live object that are read to tell how much of it is
-	// dead. One with more is left to the kill that brings it below.
-	reapRefs = 1024
 	// reapWaitMost is what the wait for a publish backs off to.
 	reapWaitMost = 10 * time.Minute
 )
@@ -80,20 +77,13 @@ func (r *reap) Handle(ctx context.Context, j *Job) (Outcome, error) {
 		if err != nil {
 			return Standing, err
 		}
-		refs, more, err := cat.Refs(ctx, at.Object, 1)
-		if err == nil && more {
-			refs, more, err = cat.Refs(ctx, at.Object, reapRefs)
-		}
+		live, err := r.a.liveness(ctx, at.Object)
 		done()
 		switch {
 		case err != nil:
 			return Standing, err
-		case len(refs) > 0:
-			reclaim := uint64(0)
-			if !more {
-				reclaim = r.reclaimable(refs)
-			}
-			err := cat.StandDownReap(ctx, at, refs, reclaim)
+		case len(live.first) > 0:
+			err := cat.StandDownReap(ctx, at, live.first, live.reclaim)
 			if errors.Is(err, catalog.ErrMoved) && probe < reapProbes {
 				continue
 			}
@@ -111,20 +101,6 @@ func (r *reap) Handle(ctx context.Context, j *Job) (Outcome, error) {
 		}
 		return Spooled, nil
 	}
-}
-
-// reclaimable returns how many bytes of an object its refs leave dead, or 0 where that
-// is not worth a rewrite.
-func (r *reap) reclaimable(refs []catalog.RefAt) uint64 {
-	size, live := refs[0].Ref.ObjectSize, uint64(0)
-	for _, ref := range refs {
-		live += ref.Ref.Bytes
-	}
-	dead := size - min(live, size)
-	if dead < uint64(r.a.opts.GCMinDeadBytes) || float64(dead) < r.a.opts.GCMinDeadRatio*float64(size) {
-		return 0
-	}
-	return dead
 }
 
 // add spools a confirmed reap and tells whether the spool is full.

@@ -95,7 +95,12 @@ type RefAt struct {
 // Refs reads the first refs of an object, limit at most; more tells that there are
 // further ones. None and a nil error mean that nothing names the object.
 func (c *Catalog) Refs(ctx context.Context, object string, limit int) (refs []RefAt, more bool, err error) {
-	page, err := c.store.Scan(ctx, metastore.Prefix(RefPrefix(object)), limit)
+	return c.RefsFrom(ctx, object, RefPrefix(object), limit)
+}
+
+// RefsFrom is Refs from a key on, by which an object's refs are read in pages.
+func (c *Catalog) RefsFrom(ctx context.Context, object, from string, limit int) (refs []RefAt, more bool, err error) {
+	page, err := c.store.Scan(ctx, metastore.Range{Start: from, End: metastore.PrefixEnd(RefPrefix(object))}, limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("refs of %s: %w", object, err)
 	}

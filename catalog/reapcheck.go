@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/nova-store/nova/metastore"
@@ -123,46 +122,6 @@ func (c *Catalog) StandDownReap(ctx context.Context, r ReapAt, refs []RefAt, rec
 		}
 	}
 	return c.resolveBatch(ctx, "standing down the reap-check of "+r.Object, r.Key, b)
-}
-
-// armGC adds to b the gc marker of an object; its order is what is left of 2⁶⁴−1 without the
-// bytes to reclaim, so that the largest comes first.
-func (c *Catalog) armGC(ctx context.Context, b *batch, object string, refs []RefAt, reclaim uint64) error {
-	key := DueKey(GC, math.MaxUint64-reclaim, fold(object))
-	recs, err := c.store.Get(ctx, GCKey(object))
-	if err != nil {
-		return fmt.Errorf("gc record of %s: %w", object, err)
-	}
-	// Also where the standing marker promises enough: were it resolved meanwhile, nobody would reclaim.
-	b.when(metastore.At(GCKey(object), recs[0].Version))
-	if recs[0].Exists() {
-		old, err := DecodeGCRecord(recs[0].Value)
-		if err != nil {
-			return fmt.Errorf("%s: %w", recs[0].Key, err)
-		}
-		if old.Marker <= key {
-			return nil // it promises as much already, or more
-		}
-		marker, err := c.store.Get(ctx, old.Marker)
-		if err != nil {
-			return fmt.Errorf("gc marker of %s: %w", object, err)
-		}
-		b.del(old.Marker)
-		for _, id := range DecodeGCMarker(marker[0].Value).Streams {
-			b.del(pendingKey(id, old.Marker))
-		}
-		c.branch("gc.replaced")
-	}
-	var m GCMarker
-	for _, ref := range refs {
-		m.add(ref.Stream)
-	}
-	b.put(GCKey(object), GCRecord{key}.encode())
-	b.put(key, m.encode())
-	for _, id := range m.Streams {
-		b.put(pendingKey(id, key), newEncoder(0).b)
-	}
-	return nil
 }
 
 // RearmReap moves a reap-check, while an intent of its object stands.

@@ -190,3 +190,27 @@ func (c *Catalog) ReadSpan(ctx context.Context, id StreamID, last uint64) (s Spa
 	s, err = decodeSpanRecord(id, recs[0])
 	return s, err == nil, err
 }
+
+// SpansOf reads the spans that refs stand for, in their order, those that are gone left out.
+func (c *Catalog) SpansOf(ctx context.Context, refs []RefAt) ([]SpanAt, error) {
+	keys := make([]string, len(refs))
+	for i, r := range refs {
+		keys[i] = SpanKey(r.Stream, r.Last)
+	}
+	recs, err := c.get(ctx, keys...)
+	if err != nil {
+		return nil, fmt.Errorf("reading spans by their refs: %w", err)
+	}
+	spans := make([]SpanAt, 0, len(recs))
+	for i, rec := range recs {
+		if !rec.Exists() {
+			continue
+		}
+		s, err := decodeSpanRecord(refs[i].Stream, rec)
+		if err != nil {
+			return nil, err
+		}
+		spans = append(spans, s)
+	}
+	return spans, nil
+}

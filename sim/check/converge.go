@@ -10,7 +10,7 @@ import (
 )
 
 // unregistered are the queues that no duty works on yet: their markers stand.
-var unregistered = map[catalog.Queue]bool{catalog.Teardown: true, catalog.Retention: true, catalog.GC: true}
+var unregistered = map[catalog.Queue]bool{catalog.Teardown: true, catalog.Retention: true}
 
 // Unsettled returns what still keeps the world from having converged, or "": every
 // queue has drained but for the settle markers of live chains, every object is named

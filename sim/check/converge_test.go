@@ -32,13 +32,12 @@ func TestConvergence(t *testing.T) {
 			x.commit(metastore.Put(catalog.BatchKey(x.chain, 0), catalog.Batch{End: 1, Ready: 1}.Encode()),
 				metastore.Put(catalog.ScheduleKey(x.chain, 0, 1), entry))
 		}, check.Convergence, "owes the batch at slot 0"},
-		{"an object that nothing names", func(x *fixture) {
-			// Watched by the gc marker of a duty that does not run here.
+		{"an object that only its gc marker watches", func(x *fixture) {
 			key := catalog.DueKey(catalog.GC, 1, "settled!1")
 			x.commit(metastore.Put(key, *newValue().uint(0, 0)), metastore.Put(catalog.GCKey("settled/1"), *newValue().string(key)))
 			b, _ := x.body(format.KindSettled, catalog.ChainID{}, 0, part{x.id, 1, 2})
 			x.put("settled/1", b)
-		}, check.Convergence, "an object that nothing names remains: settled/1"},
+		}, check.Convergence, "a marker stands: due/gc/"},
 		{"a slot", func(x *fixture) {
 			x.slot(0, part{x.id, 1, 2})
 		}, check.Convergence, "keeps slot 0"},
