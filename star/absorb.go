@@ -76,6 +76,7 @@ func (s *Star) absorbed(e *epoch, flights []*flight, out *catalog.Absorbed) {
 			for k, p := range sec.appends {
 				if v := out.Verdicts[i][j][k]; v.Code == catalog.Accepted {
 					s.window.add(p, v.First)
+					s.follows.advanced(p.stream, v.Last+1)
 				}
 			}
 		}

@@ -257,6 +257,17 @@ func encodeMark(v catalog.Mark) []byte {
 type store struct {
 	metastore.Store
 	commit func(ctx context.Context, b metastore.Batch, commit func() (metastore.Version, error)) (metastore.Version, error)
+	get    func(keys []string)
+	fail   bool // a get is answered with an outage
+}
+
+func (s *store) Get(ctx context.Context, keys ...string) ([]metastore.Record, error) {
+	if s.get != nil {
+		if s.get(keys); s.fail {
+			return nil, metastore.ErrUnavailable
+		}
+	}
+	return s.Store.Get(ctx, keys...)
 }
 
 func (s *store) Commit(ctx context.Context, b metastore.Batch) (metastore.Version, error) {

@@ -32,6 +32,8 @@ type Options struct {
 	MaxPendingBytes int64
 	// CacheStreams bounds the streams whose names and records are cached. 10,000.
 	CacheStreams int
+	// MaxFollowers bounds the readers that wait for records to come. 10,000.
+	MaxFollowers int
 	// Codec compresses slots. format.Zstd().
 	Codec format.Codec
 	// Logger gets what an operator should know. Default: discarded.
@@ -60,6 +62,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.TailBytes, 64<<20)
 	setDefault(&o.MaxPendingBytes, 128<<20)
 	setDefault(&o.CacheStreams, 10_000)
+	setDefault(&o.MaxFollowers, 10_000)
 	if o.Codec == nil {
 		o.Codec = format.Zstd()
 	}
@@ -89,8 +92,8 @@ func (o Options) check(t catalog.Timing) error {
 		return fmt.Errorf("star %s: flights of %d bytes; they have 1 to %d", o.Name, o.FlightBytes, format.MaxRecordBytes)
 	case o.MaxRecordBytes < 1 || o.MaxRecordBytes > format.MaxRecordBytes:
 		return fmt.Errorf("star %s: records of up to %d bytes; the bound is 1 to %d", o.Name, o.MaxRecordBytes, format.MaxRecordBytes)
-	case o.SlotDeadline < 0 || o.MaxPendingBytes < 0 || o.CacheStreams < 0:
-		return fmt.Errorf("star %s: the slot deadline, the pending bytes and the cached streams must not be negative", o.Name)
+	case o.SlotDeadline < 0 || o.MaxPendingBytes < 0 || o.CacheStreams < 0 || o.MaxFollowers < 0:
+		return fmt.Errorf("star %s: the slot deadline, the pending bytes, the cached streams and the followers must not be negative", o.Name)
 	case o.Embedded != (t.PutHorizon == 0):
 		return fmt.Errorf("star %s: embedded is %v, but the put horizon is %v", o.Name, o.Embedded, t.PutHorizon)
 	}

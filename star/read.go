@@ -13,15 +13,23 @@ import (
 	"github.com/nova-store/nova/objstore/format"
 )
 
-// ReadRequest asks for a stream's records from one offset on.
+// ReadRequest asks for a stream's records from one position on.
 type ReadRequest struct {
-	Name string
-	// From is the first offset, unless Tail or Back says otherwise.
+	// Stream is the stream's id; if it is 0 the stream is found by Name.
+	Stream catalog.StreamID
+	Name   string
+	// From is the first offset, unless one of the following says otherwise.
 	From uint64
+	// Start: from the first readable record.
+	Start bool
 	// Tail: from the stream's next offset, where there is nothing yet.
 	Tail bool
 	// Back, if above 0: the last so many records, or as many as are readable.
 	Back uint64
+	// Since, if not zero: from the first readable record at which the stream's running
+	// maximum of timestamps has reached that time, to the millisecond, or, where none has, from
+	// the next offset.
+	Since time.Time
 	// MaxRecords and MaxBytes (of payload) bound the answer; 0 means 10,000 and
 	// 4 MiB, and more than 1,048,576 and 64 MiB is never given. One record is
 	// given however large it is.
@@ -37,7 +45,7 @@ type ReadResult struct {
 	Records   []Record
 	Next      uint64 // where to go on
 	End       uint64 // the stream's next offset, when this read began
-	Watermark uint64 // its first readable offset
+	Watermark uint64 // no offset below it is readable; with a policy further ones may not be
 }
 
 const (
@@ -48,7 +56,8 @@ const (
 )
 
 // Read reads records in the order of their offsets, without a gap, as far as the
-// limits allow. It sees every append acknowledged before it began. At the end of
+// limits allow. It sees every append acknowledged before it began, and nothing that was trimmed
+// before, or that the stream's policy has expired by the star's clock. At the end of
 // the stream it gives no records and no error.
 //
 // Errors: [catalog.ErrNoStream]; [ErrTrimmed], a *TrimmedError with the first readable
@@ -59,34 +68,47 @@ func (s *Star) Read(ctx context.Context, req ReadRequest) (ReadResult, error) {
 	start := s.clk.Now()
 	out, bytes, err := s.read(ctx, &req)
 	if err != nil {
-		err = fmt.Errorf("read of stream %q: %w", req.Name, err)
+		err = fmt.Errorf("read of %s: %w", streamText(req.Stream, req.Name), err)
 	}
 	s.events.Read(len(out.Records), int(bytes), s.clk.Now().Sub(start), err)
 	return out, err
 }
 
+// positionTries bounds how often a read looks for its position anew, since the records that it
+// found were trimmed meanwhile.
+const positionTries = 4
+
 func (s *Star) read(ctx context.Context, req *ReadRequest) (ReadResult, int64, error) {
-	view, err := s.view(ctx, req.Name)
+	fixed := !req.Start && !req.Tail && req.Back == 0 && req.Since.IsZero()
+	for try := 1; ; try++ {
+		out, bytes, err := s.readOnce(ctx, req)
+		anew := errors.Is(err, errTrimmedMeanwhile) || !fixed && errors.Is(err, ErrTrimmed)
+		if !anew || try == positionTries {
+			return out, bytes, err
+		}
+		s.events.Branch("star.read.position")
+	}
+}
+
+func (s *Star) readOnce(ctx context.Context, req *ReadRequest) (ReadResult, int64, error) {
+	view, err := s.viewOf(ctx, req)
 	if err != nil {
 		return ReadResult{}, 0, err
 	}
-	first, end := view.Mark.Watermark, view.Head.Next
-	from := req.From
-	switch {
-	case req.Tail:
-		from = end
-	case req.Back > 0:
-		from = max(first, end-min(req.Back, end))
-	case from < first:
-		return ReadResult{}, 0, &TrimmedError{Stream: view.ID, From: from, First: first}
-	case from > end:
-		return ReadResult{}, 0, &BeyondEndError{Stream: view.ID, From: from, Next: end}
+	judged, err := s.cat.Readable(ctx, view, s.clk.Now())
+	if err != nil {
+		return ReadResult{}, 0, err
 	}
+	from, err := s.position(ctx, &view, &judged, req)
+	if err != nil {
+		return ReadResult{}, 0, err
+	}
+	end := view.Head.Next
 	r := reader{
 		s: s, stream: view.ID, next: from, end: end,
 		records: limit(int64(req.MaxRecords), defaultReadRecords, mostReadRecords),
 		bytes:   limit(req.MaxBytes, defaultReadBytes, mostReadBytes),
-		out:     ReadResult{Stream: view.ID, First: from, End: end, Watermark: first},
+		out:     ReadResult{Stream: view.ID, First: from, End: end, Watermark: min(judged.First, from)},
 	}
 	budget := r.bytes
 	err = r.run(ctx)
@@ -95,6 +117,46 @@ func (s *Star) read(ctx context.Context, req *ReadRequest) (ReadResult, int64, e
 		return ReadResult{}, 0, err
 	}
 	return r.out, budget - r.bytes, nil
+}
+
+// viewOf reads the records of the stream that is asked for.
+func (s *Star) viewOf(ctx context.Context, req *ReadRequest) (catalog.StreamView, error) {
+	if req.Stream != 0 {
+		return s.cat.ReadStream(ctx, req.Stream)
+	}
+	return s.view(ctx, req.Name)
+}
+
+// position is the offset where the read begins: readable, or the stream's next one.
+func (s *Star) position(ctx context.Context, view *catalog.StreamView, judged *catalog.Readable, req *ReadRequest) (uint64, error) {
+	end := view.Head.Next
+	from, exact := req.From, true
+	switch {
+	case req.Tail:
+		return end, nil
+	case req.Start:
+		from, exact = 0, false
+	case req.Back > 0:
+		from, exact = end-min(req.Back, end), false
+	case !req.Since.IsZero():
+		var err error
+		if from, err = s.seekTime(ctx, view, req.Since); err != nil {
+			return 0, err
+		}
+		exact = false
+	case from > end:
+		return 0, &BeyondEndError{Stream: view.ID, From: from, Next: end}
+	}
+	first, err := s.firstReadable(ctx, view, judged, from)
+	switch {
+	case err != nil:
+		return 0, err
+	case from >= first:
+		return from, nil
+	case exact:
+		return 0, &TrimmedError{Stream: view.ID, From: from, First: first}
+	}
+	return first, nil
 }
 
 // limit is a limit as asked for, with a default for none and an upper bound.
@@ -113,6 +175,7 @@ type reader struct {
 	records   int64 // that the limits leave
 	bytes     int64
 	full      bool // the limits are reached
+	visit     func(offset uint64, rec Record) (more bool) // nil: records are taken into out
 	out       ReadResult
 	arena     []byte
 	scratch   []Record
@@ -138,6 +201,9 @@ func (r *reader) run(ctx context.Context) error {
 		err := r.fromCatalog(ctx)
 		if r.next > was {
 			r.seeks, r.holes = 0, 0
+		}
+		if r.visit != nil {
+			r.bytes = min(2*r.bytes, scanBytesMost)
 		}
 		if err != nil {
 			if err := r.again(ctx, err); err != nil {
@@ -169,7 +235,7 @@ func (r *reader) again(ctx context.Context, err error) error {
 			return verr
 		}
 		if w := view.Mark.Watermark; w > r.next {
-			return &TrimmedError{Stream: r.stream, From: r.next, First: w}
+			return r.trimmed(ctx, &view)
 		}
 		if r.holes++; r.holes > 1 {
 			return fmt.Errorf("%w: no span of stream %v holds offset %d", catalog.ErrCorruptValue, r.stream, r.next)
@@ -195,8 +261,34 @@ func (r *reader) again(ctx context.Context, err error) error {
 	return r.s.clk.Sleep(ctx, clock.Jitter(r.s.clk, seekRetry<<r.seeks))
 }
 
-// take adds a record, copied, and returns whether there was room for it.
+// trimmed is the error of a read whose next record was trimmed under it.
+func (r *reader) trimmed(ctx context.Context, view *catalog.StreamView) error {
+	err := &TrimmedError{Stream: r.stream, From: r.next, First: view.Mark.Watermark}
+	if r.visit != nil {
+		return err // whoever scans begins anew
+	}
+	judged, jerr := r.s.cat.Readable(ctx, *view, r.s.clk.Now())
+	if jerr != nil {
+		return jerr
+	}
+	first, ferr := r.s.firstReadable(ctx, view, &judged, r.next)
+	if ferr != nil {
+		return ferr
+	}
+	err.First = first
+	return err
+}
+
+// take adds a record, copied, and returns whether there was room for it. A reader that only
+// visits shows it instead, and returns whether to go on.
 func (r *reader) take(rec Record) bool {
+	if r.visit != nil {
+		if r.full = !r.visit(r.next, rec); r.full {
+			return false
+		}
+		r.next++
+		return true
+	}
 	n := len(rec.Data)
 	if r.records <= 0 || int64(n) > r.bytes && len(r.out.Records) > 0 {
 		r.full = true

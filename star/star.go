@@ -67,6 +67,8 @@ type Star struct {
 	window   window
 	decoders decoders
 	sections sectionCache
+	follows  follows
+	expired  expiries
 
 	// Of the task of Run alone.
 	session metastore.Session
@@ -101,6 +103,8 @@ func New(cat *catalog.Catalog, bucket objstore.Bucket, clk clock.Clock, opts Opt
 	s.names.init(opts.CacheStreams)
 	s.window.init(opts.TailBytes)
 	s.sections.init()
+	s.follows.init(clk, opts.MaxFollowers)
+	s.expired.init(opts.CacheStreams)
 	return s, nil
 }
 
@@ -185,6 +189,8 @@ func (s *Star) finishRun(ctx context.Context, err error) {
 	}
 	s.mu.Unlock()
 	unpark(woken)
+	s.EndFollows()
+	_ = s.follows.polls.Wait(context.WithoutCancel(ctx)) // they were just ended, and none fails
 	if s.session != nil {
 		closing, cancel := s.clk.WithTimeout(context.WithoutCancel(ctx), s.cat.Timing().SessionTTL)
 		if cerr := s.session.Close(closing); cerr != nil {
@@ -195,7 +201,7 @@ func (s *Star) finishRun(ctx context.Context, err error) {
 	s.stopped.Set()
 }
 
-// Drain refuses new appends, waits until those taken are answered and absorbed,
+// Drain refuses new appends and ends the waits of followers, waits until those taken are answered and absorbed,
 // drops the route and closes the session; Run then returns nil. If ctx ends first
 // Drain returns its error, and the drain goes on until Run's context ends.
 func (s *Star) Drain(ctx context.Context) error {
@@ -205,6 +211,7 @@ func (s *Star) Drain(ctx context.Context) error {
 	}
 	running := s.running
 	s.mu.Unlock()
+	s.EndFollows()
 	s.drain.Set()
 	s.kick.Raise()
 	if !running {

@@ -1,0 +1,252 @@
+package star_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore"
+	"github.com/nova-store/nova/objstore/format"
+	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/star"
+)
+
+// setPolicy gives the stream a policy, and lets nothing that the old one expired come back.
+func (r *rig) setPolicy(id catalog.StreamID, p catalog.Policy) {
+	r.t.Helper()
+	res, err := r.read(star.ReadRequest{Stream: id, Start: true, MaxRecords: 1})
+	require.NoError(r.t, err)
+	r.run(func(ctx context.Context) {
+		r.trim(ctx, id, res.First)
+		v, err := r.cat.ReadStream(ctx, id)
+		require.NoError(r.t, err)
+		v.Stream.Policy = p
+		_, err = r.store.Commit(ctx, metastore.Batch{Ops: []metastore.Op{metastore.Put(catalog.StreamKey(id), encodeStream(v.Stream))}})
+		require.NoError(r.t, err)
+	})
+}
+
+// settle makes one span, in an object of its own, of all the stream's records.
+func (r *rig) settle(id catalog.StreamID, object string, recs []star.Record) {
+	r.t.Helper()
+	r.run(func(ctx context.Context) {
+		spans, more, err := r.cat.Spans(ctx, id, 0, 100)
+		require.NoError(r.t, err)
+		require.False(r.t, more)
+		w := format.NewWriter(format.KindSettled, format.Stored())
+		w.Begin(uint64(id), 0)
+		for _, rec := range recs {
+			w.Add(rec.Timestamp, rec.Data)
+		}
+		body, footer, err := w.Finish()
+		require.NoError(r.t, err)
+		armed, err := r.cat.ArmIntent(ctx, object)
+		require.NoError(r.t, err)
+		require.NoError(r.t, r.bucket.Put(ctx, object, body, objstore.PutOptions{IfAbsent: true, NotAfter: armed.NotAfter}))
+		out, err := r.cat.Swap(ctx, catalog.Publish{Object: object, Size: int64(len(body)), Intent: armed.Version},
+			[]catalog.Run{{Stream: id, Old: spans, Section: &footer.Sections[0]}})
+		require.NoError(r.t, err)
+		require.Equal(r.t, len(spans), out.Placed)
+	})
+}
+
+// history is what a stream must read as.
+type history struct {
+	recs   []star.Record
+	floor  uint64 // no offset below it may be read, whatever the policy is now
+	policy catalog.Policy
+}
+
+// first is the first readable offset at a time, by the definition.
+func (h *history) first(now time.Time) uint64 {
+	total := uint64(0)
+	for _, r := range h.recs {
+		total += uint64(len(r.Data))
+	}
+	first, high, end := h.floor, int64(0), uint64(0)
+	for i, r := range h.recs {
+		high = max(high, r.Timestamp)
+		end += uint64(len(r.Data))
+		old := h.policy.MaxAgeMS > 0 && high <= now.UnixMilli()-h.policy.MaxAgeMS
+		beyond := h.policy.MaxBytes > 0 && total-end >= h.policy.MaxBytes
+		if old || beyond {
+			first = max(first, uint64(i)+1)
+		}
+	}
+	return first
+}
+
+// since is the first offset whose running maximum has reached ts.
+func (h *history) since(ts int64) uint64 {
+	for i, r := range h.recs {
+		if r.Timestamp >= ts {
+			return uint64(i)
+		}
+	}
+	return uint64(len(h.recs))
+}
+
+// Whatever was appended, trimmed, expired and settled: a read gives exactly what is readable, to the record,
+// from each kind of position.
+func TestReadsJudgeThePolicy(t *testing.T) {
+	w := newWorld(t, sim.Config{Seed: 60})
+	r := newRig(t, w, "n", func(o *star.Options) { o.TailBytes = 3000 })
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		name := fmt.Sprint("s", n)
+		id := r.create(name)
+		h := &history{}
+		// Timestamps may go back where every span's predecessor is there to say so.
+		backwards := rapid.Bool().Draw(t, "backwards")
+		ts := r.clk.Now().UnixMilli() - 20_000
+		t.Repeat(map[string]func(*rapid.T){
+			"append": func(t *rapid.T) {
+				var recs []star.Record
+				for range rapid.IntRange(1, 12).Draw(t, "records") {
+					step := rapid.Int64Range(0, 900).Draw(t, "step")
+					if backwards {
+						step -= 300
+					}
+					ts += step
+					data := strings.Repeat("x", rapid.IntRange(0, 40).Draw(t, "size"))
+					recs = append(recs, star.Record{Timestamp: ts, Data: []byte(data)})
+				}
+				h.recs = append(h.recs, recs...)
+				_, err := r.append(star.AppendRequest{Name: name, Records: recs})
+				require.NoError(t, err)
+			},
+			"settle": func(t *rapid.T) {
+				if len(h.recs) > 0 {
+					n++
+					r.settle(id, catalog.SettledKey(fmt.Sprint(n)), h.recs)
+				}
+			},
+			"policy": func(t *rapid.T) {
+				h.floor = h.first(r.clk.Now())
+				p := catalog.Policy{MaxAgeMS: rapid.SampledFrom([]int64{0, 1000, 15_000, 25_000}).Draw(t, "age")}
+				if !backwards {
+					p.MaxBytes = rapid.SampledFrom([]uint64{0, 1, 100, 500}).Draw(t, "bytes")
+				}
+				r.setPolicy(id, p)
+				h.floor = max(h.floor, h.first(r.clk.Now()))
+				h.policy = p
+			},
+			"trim": func(t *rapid.T) {
+				if backwards || len(h.recs) == 0 {
+					return
+				}
+				if to := rapid.Uint64Range(0, uint64(len(h.recs))).Draw(t, "to"); to > h.floor {
+					h.floor = to
+					r.run(func(ctx context.Context) { r.trim(ctx, id, to) })
+				}
+			},
+			"wait": func(t *rapid.T) {
+				d := time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond
+				r.run(func(ctx context.Context) { require.NoError(t, r.clk.Sleep(ctx, d)) })
+			},
+			"": func(t *rapid.T) {
+				end := uint64(len(h.recs))
+				now := r.clk.Now()
+				first := h.first(now)
+				from := rapid.Uint64Range(0, end).Draw(t, "from")
+				back := rapid.Uint64Range(1, end+1).Draw(t, "back")
+				at := ts - rapid.Int64Range(-100, 8000).Draw(t, "ago")
+				for _, c := range []struct {
+					req  star.ReadRequest
+					want uint64
+				}{
+					{star.ReadRequest{Start: true}, first},
+					{star.ReadRequest{Tail: true}, end},
+					{star.ReadRequest{From: from}, from},
+					{star.ReadRequest{Back: back}, max(first, end-min(back, end))},
+					{star.ReadRequest{Since: time.UnixMilli(at)}, max(first, h.since(at))},
+				} {
+					c.req.Name = name
+					res, err := r.read(c.req)
+					require.Equal(t, now, r.clk.Now(), "reads take no time in this world")
+					if c.want < first {
+						var trimmed *star.TrimmedError
+						require.ErrorAs(t, err, &trimmed)
+						require.Equal(t, star.TrimmedError{Stream: id, From: from, First: first}, *trimmed)
+						continue
+					}
+					require.NoError(t, err, "%+v", c.req)
+					require.Equal(t, c.want, res.First, "%+v", c.req)
+					require.Equal(t, end, res.Next)
+					require.Len(t, res.Records, int(end-c.want))
+					for i, rec := range res.Records {
+						require.Equal(t, h.recs[int(c.want)+i].Timestamp, rec.Timestamp)
+					}
+				}
+			},
+		})
+	})
+}
+
+// A reader that pages through a boundary span does not decode its expired part for every page.
+func TestExpiredPartIsScannedOnce(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 61}), "n", noTail)
+	id := r.create("s")
+	recs := make([]star.Record, 4000)
+	for i := range recs {
+		recs[i] = star.Record{Timestamp: int64(i + 1), Data: make([]byte, 4000)}
+	}
+	for i := range 16 {
+		_, err := r.append(star.AppendRequest{Stream: id, Records: recs[250*i : 250*i+250]})
+		require.NoError(t, err)
+	}
+	r.settle(id, catalog.SettledKey("01"), recs)
+	r.setPolicy(id, catalog.Policy{MaxBytes: 8_000_000})
+	fetched := int64(0)
+	r.bucket.get = func(ctx context.Context, key string, off, n int64, get func() ([]byte, error)) ([]byte, error) {
+		fetched += n
+		return get()
+	}
+	res, err := r.read(star.ReadRequest{Name: "s", Start: true, MaxRecords: 10})
+	require.NoError(t, err)
+	require.Equal(t, uint64(2000), res.First)
+	require.Greater(t, fetched, int64(8_000_000), "it looks once")
+	fetched = 0
+	for range 10 {
+		res, err = r.read(star.ReadRequest{Stream: id, From: res.Next, MaxRecords: 10})
+		require.NoError(t, err)
+	}
+	require.Less(t, fetched, int64(8_000_000))
+	_, err = r.read(star.ReadRequest{Stream: id, From: 1999})
+	var trimmed *star.TrimmedError
+	require.ErrorAs(t, err, &trimmed)
+	require.Equal(t, uint64(2000), trimmed.First)
+}
+
+// Timestamps went back behind a span whose maximum still counts: nothing of the next span is
+// expired before that maximum is, and a seek to a time between them finds the next span's first record.
+func TestExpiryGoesByTheRunningMaximum(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 62}), "n", noTail)
+	id := r.create("s")
+	now := r.clk.Now().UnixMilli()
+	for _, ts := range [][]int64{{now}, {now - 9000, now - 8000}, {now - 7000}} {
+		var recs []star.Record
+		for _, t := range ts {
+			recs = append(recs, star.Record{Timestamp: t, Data: []byte("x")})
+		}
+		_, err := r.append(star.AppendRequest{Stream: id, Records: recs})
+		require.NoError(t, err)
+	}
+	r.run(func(ctx context.Context) { r.trim(ctx, id, 1) })
+	r.setPolicy(id, catalog.Policy{MaxAgeMS: 5000})
+	res, err := r.read(star.ReadRequest{Stream: id, Start: true})
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), res.First)
+	require.Len(t, res.Records, 3)
+	res, err = r.read(star.ReadRequest{Stream: id, Since: time.UnixMilli(now - 8500)})
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), res.First)
+}
