@@ -78,32 +78,6 @@ func NewClient(server string) (*Client, error) {
 // Close drops idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// CreateStream makes a stream, or finds the one of that name; created tells which.
-func (c *Client) CreateStream(ctx context.Context, name string) (s Stream, created bool, err error) {
-	if err := catalog.CheckStreamName(name); err != nil {
-		return Stream{}, false, err
-	}
-	body, err := json.Marshal(CreateStreamRequest{Name: name})
-	if err != nil {
-		return Stream{}, false, fmt.Errorf("create stream: %w", err)
-	}
-	resp, err := c.do(ctx, http.MethodPost, "/v1/streams", body, http.Header{"Content-Type": {TypeJSON}})
-	if err != nil {
-		return Stream{}, false, err
-	}
-	err = resp.json(&s)
-	return s, resp.status == http.StatusCreated, err
-}
-
-// Stream describes a stream.
-func (c *Client) Stream(ctx context.Context, name string) (s Stream, err error) {
-	if err := catalog.CheckStreamName(name); err != nil {
-		return Stream{}, err
-	}
-	err = c.get(ctx, streamPath(name), &s)
-	return s, err
-}
-
 // AppendOptions make an append conditional or idempotent.
 type AppendOptions struct {
 	Expected *uint64
@@ -111,8 +85,8 @@ type AppendOptions struct {
 }
 
 // Append appends records, once: it never tries again. See [Producer] for what does.
-func (c *Client) Append(ctx context.Context, name string, records [][]byte, opts AppendOptions) (res AppendResult, err error) {
-	if err := catalog.CheckStreamName(name); err != nil {
+func (c *Client) Append(ctx context.Context, stream string, records [][]byte, opts AppendOptions) (res AppendResult, err error) {
+	if err := catalog.CheckStreamName(stream); err != nil {
 		return AppendResult{}, err
 	}
 	size := 0
@@ -133,54 +107,12 @@ func (c *Client) Append(ctx context.Context, name string, records [][]byte, opts
 		h.Set(HeaderProducerSequence, strconv.FormatUint(p.Sequence, 10))
 		h.Set(HeaderProducerSince, strconv.FormatUint(p.Since, 10))
 	}
-	resp, err := c.do(ctx, http.MethodPost, streamPath(name)+"/records", body, h)
+	resp, err := c.do(ctx, http.MethodPost, streamPath(stream)+"/records", body, h)
 	if err != nil {
 		return AppendResult{}, err
 	}
 	err = resp.json(&res)
 	return res, err
-}
-
-// ReadOptions say what to read. The zero value is a page from the first readable offset.
-type ReadOptions struct {
-	From       service.Position
-	MaxRecords int // 0: the server's default
-	MaxBytes   int // 0: the server's default
-}
-
-// Read reads a page.
-func (c *Client) Read(ctx context.Context, name string, opts ReadOptions) (service.ReadResult, error) {
-	if err := catalog.CheckStreamName(name); err != nil {
-		return service.ReadResult{}, err
-	}
-	q := url.Values{}
-	if from := opts.From.String(); from != "" {
-		q.Set("from", from)
-	}
-	if opts.MaxRecords > 0 {
-		q.Set("limit", strconv.Itoa(opts.MaxRecords))
-	}
-	if opts.MaxBytes > 0 {
-		q.Set("max_bytes", strconv.Itoa(opts.MaxBytes))
-	}
-	path := streamPath(name) + "/records"
-	if len(q) > 0 {
-		path += "?" + q.Encode()
-	}
-	resp, err := c.do(ctx, http.MethodGet, path, nil, http.Header{"Accept": {TypeEntries}})
-	if err != nil {
-		return service.ReadResult{}, err
-	}
-	page := service.ReadResult{}
-	var e1, e2, e3, e4 error
-	page.First, e1 = strconv.ParseUint(resp.header.Get(HeaderFirstOffset), 10, 64)
-	page.Next, e2 = strconv.ParseUint(resp.header.Get(HeaderNextOffset), 10, 64)
-	page.End, e3 = strconv.ParseUint(resp.header.Get(HeaderEndOffset), 10, 64)
-	page.Records, e4 = decodeEntries(resp.body)
-	if err := errors.Join(e1, e2, e3, e4); err != nil {
-		return service.ReadResult{}, resp.unreadable(err)
-	}
-	return page, nil
 }
 
 // Chains lists the chains that are not retired.

@@ -74,7 +74,7 @@ func startNode(t *testing.T, log io.Writer, opts star.Options) *node {
 	})
 	<-ready.minted
 
-	n := serve(t, api.New(service.New(st, cat), clk, api.Options{Logger: logger}))
+	n := serve(t, api.New(service.New(st, cat, clk), clk, api.Options{Logger: logger}))
 	n.dir, n.cat = dir, cat
 	return n
 }
@@ -124,7 +124,7 @@ func (a answer) problem(t *testing.T) api.Problem {
 // create makes a stream.
 func (n *node) create(t *testing.T, name string) {
 	t.Helper()
-	_, _, err := n.client.CreateStream(t.Context(), name)
+	_, _, err := n.client.CreateStream(t.Context(), name, nil)
 	require.NoError(t, err)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/nova-store/nova/api/service"
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore/format"
@@ -20,6 +21,8 @@ const (
 	problemBase = "urn:nova:problem:"
 
 	ProblemBadName         = problemBase + "illegal-stream-name"
+	ProblemBadPolicy       = problemBase + "illegal-policy"
+	ProblemPolicyConflict  = problemBase + "stream-exists-with-another-policy"
 	ProblemBadRequest      = problemBase + "invalid-request"
 	ProblemNoStream        = problemBase + "stream-not-found"
 	ProblemNoRoute         = problemBase + "not-found"
@@ -97,6 +100,8 @@ func problemOf(err error) (p *Problem, known bool) {
 		gap     *star.ProducerGapError
 		trimmed *star.TrimmedError
 		beyond  *star.BeyondEndError
+		past    *catalog.BeyondEndError
+		policy  *service.PolicyConflictError
 		corrupt *format.CorruptError
 	)
 	switch {
@@ -111,6 +116,11 @@ func problemOf(err error) (p *Problem, known bool) {
 			"the records may have been appended or not, or may still be; an idempotent producer repeats the very same append, others read the stream's end first"), true
 	case errors.Is(err, catalog.ErrBadName):
 		return problem(http.StatusBadRequest, ProblemBadName, "Illegal stream name", "%v", err), true
+	case errors.Is(err, catalog.ErrBadPolicy):
+		return problem(http.StatusBadRequest, ProblemBadPolicy, "Illegal policy", "%v", err), true
+	case errors.As(err, &policy):
+		return problem(http.StatusConflict, ProblemPolicyConflict, "Stream exists with another policy",
+			"%v; nothing was changed: create it without a policy to take it as it is, or change its policy", err), true
 	case errors.Is(err, errSyntax), errors.Is(err, star.ErrBadRequest):
 		return problem(http.StatusBadRequest, ProblemBadRequest, "Invalid request", "%v", err), true
 	case errors.Is(err, catalog.ErrNoStream):
@@ -140,13 +150,18 @@ func problemOf(err error) (p *Problem, known bool) {
 			"a newer epoch of this producer is known; another process took its identity over: stop this one"), true
 	case errors.As(err, &trimmed):
 		p := problem(http.StatusGone, ProblemTrimmed, "Trimmed",
-			"offset %d was trimmed, first readable offset is %d: read from there", trimmed.From, trimmed.First)
+			"offset %d is trimmed or expired, first readable offset is %d: read from there", trimmed.From, trimmed.First)
 		p.FirstOffset = &trimmed.First
 		return p, true
 	case errors.As(err, &beyond):
 		p := problem(http.StatusRequestedRangeNotSatisfiable, ProblemBeyondEnd, "Offset beyond the end",
 			"offset %d is beyond the stream's end, its next offset is %d: read from there or below", beyond.From, beyond.Next)
 		p.NextOffset = &beyond.Next
+		return p, true
+	case errors.As(err, &past):
+		p := problem(http.StatusRequestedRangeNotSatisfiable, ProblemBeyondEnd, "Offset beyond the end",
+			"offset %d is beyond the stream's end, its next offset is %d; nothing was trimmed: trim there or below", past.Offset, past.Next)
+		p.NextOffset = &past.Next
 		return p, true
 	case errors.Is(err, format.ErrCorrupt), errors.Is(err, catalog.ErrCorruptValue):
 		p := problem(http.StatusInternalServerError, ProblemCorruptedObject, "Corrupted object",
@@ -157,10 +172,13 @@ func problemOf(err error) (p *Problem, known bool) {
 		return p, true
 	case errors.Is(err, star.ErrOverloaded):
 		return problem(http.StatusServiceUnavailable, ProblemOverloaded, "Overloaded",
-			"%v; nothing was appended: try again after a pause", err), true
+			"%v; nothing happened: try again after a pause", err), true
 	case errors.Is(err, star.ErrNotReady), errors.Is(err, star.ErrShuttingDown), errors.Is(err, metastore.ErrUnavailable),
 		errors.Is(err, catalog.ErrReplaced), errors.Is(err, catalog.ErrRetired):
 		return problem(http.StatusServiceUnavailable, ProblemUnavailable, "Unavailable", "%v: try again after a pause", err), true
+	case errors.Is(err, metastore.ErrUnknown):
+		return problem(http.StatusInternalServerError, ProblemOutcomeUnknown, "Outcome unknown",
+			"whether the change was made is not known: look at the stream, then decide"), true
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return problem(http.StatusServiceUnavailable, ProblemTimeout, "Timed out", "the request was not answered in time: try again"), true
 	}

@@ -37,12 +37,16 @@ func (f *fakeStar) Append(_ context.Context, r star.AppendRequest) (star.AppendR
 func (f *fakeStar) Read(_ context.Context, r star.ReadRequest) (star.ReadResult, error) {
 	return f.read(r)
 }
-func (f *fakeStar) Ready() error                           { return f.ready }
-func (f *fakeStar) Chain() (catalog.ChainID, uint64, bool) { return catalog.ChainID{}, 0, false }
+func (f *fakeStar) Follow(context.Context, catalog.StreamID) (*star.Follower, error) {
+	return nil, star.ErrOverloaded
+}
+func (f *fakeStar) FirstOffset(context.Context, catalog.StreamView) (uint64, error) { return 0, nil }
+func (f *fakeStar) Ready() error                                                    { return f.ready }
+func (f *fakeStar) Chain() (catalog.ChainID, uint64, bool)                          { return catalog.ChainID{}, 0, false }
 
 func TestErrorsOfTheStarAreProblems(t *testing.T) {
 	f := &fakeStar{}
-	n := serve(t, api.New(service.New(f, nil), clock.NewReal(), api.Options{}))
+	n := serve(t, api.New(service.New(f, nil, clock.NewReal()), clock.NewReal(), api.Options{}))
 	for _, c := range []struct {
 		err    error
 		status int
@@ -92,24 +96,6 @@ func TestErrorsOfTheStarAreProblems(t *testing.T) {
 	require.Equal(t, uint64(9), *n.ask(t, http.MethodGet, "/v1/streams/s/records?from=1", nil, nil).problem(t).FirstOffset)
 }
 
-func TestAReadWithoutAPositionFollowsTheFirstReadableOffset(t *testing.T) {
-	first := uint64(0)
-	f := &fakeStar{read: func(r star.ReadRequest) (star.ReadResult, error) {
-		if first += 5; first < 15 {
-			return star.ReadResult{}, &star.TrimmedError{From: r.From, First: first}
-		}
-		return star.ReadResult{First: r.From, Next: r.From + 1, End: 20, Watermark: r.From, Records: []star.Record{{Data: []byte("x")}}}, nil
-	}}
-	svc := service.New(f, nil)
-	page, err := svc.Read(t.Context(), service.ReadRequest{Stream: "s"})
-	require.NoError(t, err)
-	require.Equal(t, []service.Record{{Offset: 10, Data: []byte("x")}}, page.Records)
-
-	first = 0
-	_, err = svc.Read(t.Context(), service.ReadRequest{Stream: "s", From: service.FromOffset(0)})
-	require.ErrorIs(t, err, star.ErrTrimmed, "an offset that was asked for is not replaced by another")
-}
-
 func TestBadRequestsAreRefusedClearly(t *testing.T) {
 	n := startNode(t, io.Discard, star.Options{})
 	n.create(t, "s")
@@ -150,7 +136,24 @@ func TestBadRequestsAreRefusedClearly(t *testing.T) {
 		{"large body", "POST", "/v1/streams", with(api.TypeJSON), `{"name":"` + strings.Repeat("x", api.MaxBody) + `"}`, 413, api.ProblemBodyTooLarge},
 		{"no such path", "GET", "/v2/streams", nil, "", 404, api.ProblemNoRoute},
 		{"no such path", "GET", "/v1/streams/a/b/records", nil, "", 404, api.ProblemNoRoute},
-		{"no such method", "DELETE", "/v1/streams/s", nil, "", 405, api.ProblemMethod},
+		{"no such method", "PATCH", "/v1/streams/s", nil, "", 405, api.ProblemMethod},
+		{"an id as a name", "POST", "/v1/streams", with(api.TypeJSON), `{"name":"id:0123456789abcdef"}`, 400, api.ProblemBadName},
+		{"no such id", "GET", "/v1/streams/id:0123456789abcdef", nil, "", 404, api.ProblemNoStream},
+		{"no such stream", "DELETE", "/v1/streams/none", nil, "", 404, api.ProblemNoStream},
+		{"no such stream", "GET", "/v1/streams/none/pending", nil, "", 404, api.ProblemNoStream},
+		{"no such stream", "POST", "/v1/streams/none/trim", with(api.TypeJSON), `{"before":0}`, 404, api.ProblemNoStream},
+		{"no such stream", "PUT", "/v1/streams/none/policy", with(api.TypeJSON), `{}`, 404, api.ProblemNoStream},
+		{"beyond the end", "POST", "/v1/streams/s/trim", with(api.TypeJSON), `{"before":1}`, 416, api.ProblemBeyondEnd},
+		{"no offset", "POST", "/v1/streams/s/trim", with(api.TypeJSON), `{}`, 422, api.ProblemBadRequest},
+		{"negative age", "PATCH", "/v1/streams/s/policy", with(api.TypeJSON), `{"max_age_ms":-1}`, 422, api.ProblemBadRequest},
+		{"a century and more", "PUT", "/v1/streams/s/policy", with(api.TypeJSON), `{"max_age_ms":3153600000001}`, 422, api.ProblemBadRequest},
+		{"unknown field", "PUT", "/v1/streams/s/policy", with(api.TypeJSON), `{"max_age":1}`, 422, api.ProblemBadRequest},
+		{"list limit", "GET", "/v1/streams?limit=1001", nil, "", 422, api.ProblemBadRequest},
+		{"parameter", "GET", "/v1/streams?prefx=a", nil, "", 422, api.ProblemBadRequest},
+		{"pending limit", "GET", "/v1/streams/s/pending?limit=-1", nil, "", 422, api.ProblemBadRequest},
+		{"wait", "GET", records + "?wait=61", nil, "", 422, api.ProblemBadRequest},
+		{"event id", "GET", records, http.Header{"Accept": {api.TypeEvents}, "Last-Event-Id": {"7"}}, "", 400, api.ProblemBadRequest},
+		{"no such stream", "GET", "/v1/streams/none/records", http.Header{"Accept": {api.TypeEvents}}, "", 404, api.ProblemNoStream},
 		{"no media type", "POST", records, nil, "x", 415, api.ProblemMediaType},
 		{"media type", "POST", records, with("text/plain"), "x", 415, api.ProblemMediaType},
 		{"accept", "GET", records, http.Header{"Accept": {"text/html"}}, "", 406, api.ProblemNotAcceptable},
@@ -182,7 +185,7 @@ func TestBadRequestsAreRefusedClearly(t *testing.T) {
 		require.Equal(t, c.status, a.status, "%s: %s", c.what, a.body)
 		require.Equal(t, c.typ, a.problem(t).Type, c.what)
 	}
-	a := n.ask(t, http.MethodDelete, "/v1/streams/s", nil, nil)
+	a := n.ask(t, http.MethodPatch, "/v1/streams/s", nil, nil)
 	require.Contains(t, a.header.Get("Allow"), http.MethodGet)
 	require.Empty(t, n.readAll(t, "s"), "nothing refused was appended")
 }
@@ -220,7 +223,7 @@ func TestBodiesHeldAtOnceAreBounded(t *testing.T) {
 		<-leave
 		return star.AppendResult{OffsetsKnown: true}, nil
 	}}
-	n := serve(t, api.New(service.New(f, nil), clock.NewReal(), api.Options{InFlightBytes: 100}))
+	n := serve(t, api.New(service.New(f, nil, clock.NewReal()), clock.NewReal(), api.Options{InFlightBytes: 100}))
 	done := make(chan error)
 	go func() {
 		_, err := n.client.Append(t.Context(), "s", [][]byte{make([]byte, 60)}, api.AppendOptions{})
@@ -243,7 +246,7 @@ func TestPagesHeldAtOnceAreBounded(t *testing.T) {
 		<-leave
 		return star.ReadResult{}, nil
 	}}
-	n := serve(t, api.New(service.New(f, nil), clock.NewReal(), api.Options{InFlightBytes: 100}))
+	n := serve(t, api.New(service.New(f, nil, clock.NewReal()), clock.NewReal(), api.Options{InFlightBytes: 100}))
 	opts := api.ReadOptions{MaxBytes: 60}
 	done := make(chan error)
 	go func() {
@@ -302,7 +305,7 @@ func TestLogsNeverHoldRecords(t *testing.T) {
 
 func TestHealth(t *testing.T) {
 	f := &fakeStar{ready: star.ErrNotReady}
-	n := serve(t, api.New(service.New(f, nil), clock.NewReal(), api.Options{Logger: slog.New(slog.DiscardHandler)}))
+	n := serve(t, api.New(service.New(f, nil, clock.NewReal()), clock.NewReal(), api.Options{Logger: slog.New(slog.DiscardHandler)}))
 	require.Equal(t, http.StatusOK, n.ask(t, http.MethodGet, "/livez", nil, nil).status)
 	require.Equal(t, api.ProblemUnavailable, n.ask(t, http.MethodGet, "/readyz", nil, nil).problem(t).Type)
 	require.Error(t, n.client.Ready(t.Context()))

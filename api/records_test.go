@@ -170,11 +170,11 @@ func TestNamesArePercentEncoded(t *testing.T) {
 		"a:b@c,d$e*", strings.Repeat("é", 100), "records", "a/records",
 	}
 	for i, name := range names {
-		s, created, err := n.client.CreateStream(t.Context(), name)
+		s, created, err := n.client.CreateStream(t.Context(), name, nil)
 		require.NoError(t, err, name)
 		require.True(t, created)
 		require.Equal(t, name, s.Name)
-		_, created, err = n.client.CreateStream(t.Context(), name)
+		_, created, err = n.client.CreateStream(t.Context(), name, nil)
 		require.NoError(t, err)
 		require.False(t, created, "creating is idempotent")
 		_, err = n.client.Append(t.Context(), name, [][]byte{[]byte(name)}, api.AppendOptions{})

@@ -34,13 +34,15 @@ import (
 //     milliseconds) and data (base64);
 //   - application/vnd.nova.entries: records one after the other, each its offset
 //     (unsigned varint), timestamp (zigzag varint, Unix milliseconds), length
-//     (unsigned varint) and bytes.
+//     (unsigned varint) and bytes;
+//   - text/event-stream: an event for each record, those to come included.
 const (
 	TypeRaw     = "application/octet-stream"
 	TypeRecords = "application/vnd.nova.records"
 	TypeEntries = "application/vnd.nova.entries"
 	TypeNDJSON  = "application/x-ndjson"
 	TypeJSON    = "application/json"
+	TypeEvents  = "text/event-stream"
 	TypeProblem = "application/problem+json"
 )
 

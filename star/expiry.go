@@ -10,6 +10,8 @@ import (
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore"
+	"github.com/nova-store/nova/objstore/format"
 )
 
 // # What is readable, to the record
@@ -32,6 +34,24 @@ const (
 	scanBytes     = 64 << 10
 	scanBytesMost = 4 << 20
 )
+
+// FirstOffset returns the first readable offset of a stream as read, by its watermark and its policy now; the
+// next offset if nothing is readable. Where the records that decide it can't be read, since they are damaged or
+// were rewritten meanwhile, it is exact to a span only: no offset below it is readable.
+func (s *Star) FirstOffset(ctx context.Context, view catalog.StreamView) (uint64, error) {
+	judged, err := s.cat.Readable(ctx, view, s.clk.Now())
+	if err != nil {
+		return 0, err
+	}
+	first, err := s.firstReadable(ctx, &view, &judged, 0)
+	switch {
+	case errors.Is(err, errTrimmedMeanwhile), errors.Is(err, format.ErrCorrupt), errors.Is(err, catalog.ErrCorruptValue), errors.Is(err, objstore.ErrNotFound):
+		return judged.First, nil
+	case err != nil:
+		return 0, err
+	}
+	return first, nil
+}
 
 // firstReadable returns the stream's first readable offset, exactly, unless from lies
 // behind the boundary span: then an offset of that span, which is all that a read at from needs to know.

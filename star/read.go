@@ -174,7 +174,7 @@ type reader struct {
 	next, end uint64
 	records   int64 // that the limits leave
 	bytes     int64
-	full      bool // the limits are reached
+	full      bool                                        // the limits are reached
 	visit     func(offset uint64, rec Record) (more bool) // nil: records are taken into out
 	out       ReadResult
 	arena     []byte

@@ -12,7 +12,7 @@ import (
 // AppendRequest is one append: its records become visible together, at consecutive
 // offsets, or not at all.
 type AppendRequest struct {
-	Stream  string
+	Stream  string   // its name, or its id as ByID gives it
 	Records [][]byte // at least one; not changed by anyone afterwards
 	// Expected, if not nil, is what the stream's next offset must be.
 	Expected *uint64
@@ -53,7 +53,8 @@ func (s *Service) Append(ctx context.Context, req AppendRequest) (AppendResult, 
 	if err := checkBounds(req.Records); err != nil {
 		return AppendResult{}, err
 	}
-	in := star.AppendRequest{Name: req.Stream, Expected: req.Expected, Records: make([]star.Record, len(req.Records))}
+	in := star.AppendRequest{Expected: req.Expected, Records: make([]star.Record, len(req.Records))}
+	in.Stream, in.Name = named(req.Stream)
 	for i, r := range req.Records {
 		in.Records[i].Data = r // the star gives the time
 	}

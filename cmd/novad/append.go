@@ -122,7 +122,7 @@ func (c *appendCmd) Run(p *process) error {
 
 func (c *appendCmd) producer(ctx context.Context, client *api.Client) (*api.Producer, error) {
 	if c.Create {
-		if _, _, err := client.CreateStream(ctx, c.Stream); err != nil {
+		if _, _, err := client.CreateStream(ctx, c.Stream, nil); err != nil {
 			return nil, err
 		}
 	}

@@ -109,7 +109,7 @@ func benchStream(task int) string { return fmt.Sprintf("bench-%d", task) }
 
 func createStreams(ctx context.Context, n *node, count int) error {
 	for task := range count {
-		if _, _, err := n.service().CreateStream(ctx, benchStream(task)); err != nil {
+		if _, _, err := n.service().CreateStream(ctx, benchStream(task), nil); err != nil {
 			return err
 		}
 	}

@@ -90,7 +90,7 @@ func (d *demoRun) run(ctx context.Context) (*demoNode, error) {
 	defer stopWatch()
 	go d.watch(watch, client)
 
-	if _, _, err := client.CreateStream(ctx, demoStream); err != nil {
+	if _, _, err := client.CreateStream(ctx, demoStream, nil); err != nil {
 		return n, err
 	}
 	producer, err := client.NewProducer(ctx, clock.NewReal(), demoStream)

@@ -168,7 +168,7 @@ func (n *node) ready(ctx context.Context) error {
 }
 
 // service is the inner half of the interface.
-func (n *node) service() *service.Service { return service.New(n.star, n.cat) }
+func (n *node) service() *service.Service { return service.New(n.star, n.cat, clock.NewReal()) }
 
 // stop ends a node that was started: flights are finished and absorbed, the auditor's pool
 // drains and leaves the ring, everything is closed. It takes until then; whoever cannot wait
