@@ -11,24 +11,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nova-store/nova/catalog"
-	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/star"
 )
 
-// setPolicy gives the stream a policy, and lets nothing that the old one expired come back.
 func (r *rig) setPolicy(id catalog.StreamID, p catalog.Policy) {
 	r.t.Helper()
-	res, err := r.read(star.ReadRequest{Stream: id, Start: true, MaxRecords: 1})
-	require.NoError(r.t, err)
 	r.run(func(ctx context.Context) {
-		r.trim(ctx, id, res.First)
-		v, err := r.cat.ReadStream(ctx, id)
-		require.NoError(r.t, err)
-		v.Stream.Policy = p
-		_, err = r.store.Commit(ctx, metastore.Batch{Ops: []metastore.Op{metastore.Put(catalog.StreamKey(id), encodeStream(v.Stream))}})
+		_, err := r.cat.SetPolicy(ctx, id, p)
 		require.NoError(r.t, err)
 	})
 }
@@ -62,6 +54,7 @@ type history struct {
 	recs   []star.Record
 	floor  uint64 // no offset below it may be read, whatever the policy is now
 	policy catalog.Policy
+	bound  int64 // a former policy expired what has a running maximum up to here
 }
 
 // first is the first readable offset at a time, by the definition.
@@ -74,8 +67,9 @@ func (h *history) first(now time.Time) uint64 {
 	for i, r := range h.recs {
 		high = max(high, r.Timestamp)
 		end += uint64(len(r.Data))
-		old := h.policy.MaxAgeMS > 0 && high <= now.UnixMilli()-h.policy.MaxAgeMS
-		beyond := h.policy.MaxBytes > 0 && total-end >= h.policy.MaxBytes
+		old := h.bound > 0 && high <= h.bound || h.policy.MaxAgeMS > 0 && high <= now.UnixMilli()-h.policy.MaxAgeMS
+		// Where nothing but empty records lies before the bytes that are kept, they stay.
+		beyond := h.policy.MaxBytes > 0 && total > h.policy.MaxBytes && total-end >= h.policy.MaxBytes
 		if old || beyond {
 			first = max(first, uint64(i)+1)
 		}
@@ -136,7 +130,9 @@ func TestReadsJudgeThePolicy(t *testing.T) {
 					p.MaxBytes = rapid.SampledFrom([]uint64{0, 1, 100, 500}).Draw(t, "bytes")
 				}
 				r.setPolicy(id, p)
-				h.floor = max(h.floor, h.first(r.clk.Now()))
+				if h.policy != p && h.policy.MaxAgeMS > 0 {
+					h.bound = max(h.bound, r.clk.Now().UnixMilli()-h.policy.MaxAgeMS)
+				}
 				h.policy = p
 			},
 			"trim": func(t *rapid.T) {

@@ -61,33 +61,36 @@ type Follower struct {
 // Errors: [ErrOverloaded], where as many follow as may; [ErrShuttingDown].
 func (s *Star) Follow(ctx context.Context, id catalog.StreamID) (*Follower, error) {
 	f := &s.follows
+	polling, stop := s.clk.WithCancel(context.WithoutCancel(ctx)) // of a poll, should it begin one
 	f.mu.Lock()
 	switch {
 	case f.closed:
 		f.mu.Unlock()
+		stop()
 		return nil, ErrShuttingDown
 	case f.count >= f.most:
 		f.mu.Unlock()
+		stop()
 		return nil, fmt.Errorf("%w: %d readers follow streams, as many as may", ErrOverloaded, f.most)
 	}
 	f.count++
 	w := f.streams[id]
 	begins := w == nil
-	var polling context.Context
 	if begins {
-		w = &watch{stream: id, news: clock.NewSignal(s.clk)}
-		polling, w.stop = s.clk.WithCancel(context.WithoutCancel(ctx))
+		w = &watch{stream: id, news: clock.NewSignal(s.clk), stop: stop}
 		f.streams[id] = w
 	}
 	w.followers++
 	f.mu.Unlock()
-	if begins {
-		// The group has no limit: it neither waits nor fails.
-		_ = f.polls.Go(polling, "star.poll", func(ctx context.Context) error {
-			s.poll(ctx, w)
-			return nil
-		})
+	if !begins {
+		stop()
+		return &Follower{s, w}, nil
 	}
+	// The group has no limit: it neither waits nor fails.
+	_ = f.polls.Go(polling, "star.poll", func(ctx context.Context) error {
+		s.poll(ctx, w)
+		return nil
+	})
 	return &Follower{s, w}, nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nova-store/nova/catalog"
-	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/star"
 )
@@ -92,10 +91,7 @@ func TestFollowersSeeEachOffsetOnce(t *testing.T) {
 func (r *rig) deleteStream(id catalog.StreamID) {
 	r.t.Helper()
 	r.run(func(ctx context.Context) {
-		v, err := r.cat.ReadStream(ctx, id)
-		require.NoError(r.t, err)
-		v.Stream.State = catalog.StreamDeleted
-		_, err = r.store.Commit(ctx, metastore.Batch{Ops: []metastore.Op{metastore.Put(catalog.StreamKey(id), encodeStream(v.Stream))}})
+		_, err := r.cat.DeleteStream(ctx, id)
 		require.NoError(r.t, err)
 	})
 }

@@ -233,7 +233,7 @@ func texts(rs []star.Record) []string {
 
 func ptr[T any](v T) *T { return &v }
 
-// encodeStream and encodeMark write what operators' transitions write, in the
+// encodeStream writes a stream's record in the
 // keyspace's own encoding.
 func encodeStream(v catalog.Stream) []byte {
 	b := binary.AppendUvarint([]byte{1}, uint64(len(v.Name)))
@@ -244,13 +244,6 @@ func encodeStream(v catalog.Stream) []byte {
 	b = binary.AppendUvarint(b, v.Nonce)
 	b = binary.AppendVarint(b, v.Policy.MaxAgeMS)
 	return binary.AppendUvarint(b, v.Policy.MaxBytes)
-}
-
-func encodeMark(v catalog.Mark) []byte {
-	b := binary.AppendUvarint([]byte{1}, v.Watermark)
-	b = binary.AppendUvarint(b, v.WatermarkBytes)
-	b = binary.AppendUvarint(b, uint64(len(v.RetentionKey)))
-	return append(b, v.RetentionKey...)
 }
 
 // store and bucket let a test come between a star and its dependencies.
