@@ -155,7 +155,9 @@ func New(cat *catalog.Catalog, b objstore.Bucket, clk clock.Clock, opts Options)
 	a := newHarness(cat, b, clk, opts)
 	reap := newReap(a)
 	a.register(
+		Registration{Queue: catalog.Teardown, Duty: &teardown{a}, TimeOrdered: true, GroupUpTo: teardownGroup, GroupAbreast: teardownAbreast, FrontEvery: frontEvery},
 		Registration{Queue: catalog.Settle, Duty: &settle{a}, TimeOrdered: true, FrontEvery: frontEvery},
+		Registration{Queue: catalog.Retention, Duty: &retention{a}, TimeOrdered: true, FrontEvery: frontEvery},
 		Registration{Queue: catalog.Reap, Duty: reap, TimeOrdered: true, FrontEvery: frontEvery, PassEnd: reap.flush},
 		Registration{Queue: catalog.TrimCheck, Duty: &trimcheck{a}, TimeOrdered: true, FrontEvery: frontEvery},
 		Registration{Queue: catalog.Denorm, Duty: newDenorm(a), TimeOrdered: true, AllShards: true, Grouped: true, FrontEvery: frontEvery},

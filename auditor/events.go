@@ -22,20 +22,22 @@ const (
 
 // Actions of the duties.
 const (
-	Settled        Action = "settled"         // Object took Count spans, Bytes long, of Chain
-	SpansKilled    Action = "spans-killed"    // Count spans of tearing streams or below the watermark
-	BatchesDone    Action = "batches-done"    // Count markers of Chain, slots From to To
-	SlotDamaged    Action = "slot-damaged"    // Object; its batch, From to To, is held back
-	ObjectGivenUp  Action = "object-given-up" // the intent of Object was lost to the orphan duty
-	Trimmed        Action = "trimmed"         // slots From to To of Chain are deleted
-	Fenced         Action = "fenced"          // Chain can absorb no more
-	SlotsAbsorbed  Action = "slots-absorbed"  // slots From to To of a dead Chain
-	ChainSealed    Action = "chain-sealed"    // From is the seal, To the window's end
-	ChainRetired   Action = "chain-retired"   // Chain's records are gone
-	ObjectAlive    Action = "object-alive"    // a reap-check stood down
-	ObjectReaped   Action = "object-reaped"   // Object is deleted
-	ObjectRevised  Action = "object-revised"  // what was alive of Object moved, Bytes of it were dead
-	IntentResolved Action = "intent-resolved" // a ref names Object
+	Settled        Action = "settled"          // Object took Count spans, Bytes long, of Chain
+	SpansKilled    Action = "spans-killed"     // Count spans of tearing streams or below the watermark
+	TeardownWaits  Action = "teardown-waits"   // Subject has slots that are still to be settled
+	StreamTornDown Action = "stream-torn-down" // Subject's records are gone
+	BatchesDone    Action = "batches-done"     // Count markers of Chain, slots From to To
+	SlotDamaged    Action = "slot-damaged"     // Object; its batch, From to To, is held back
+	ObjectGivenUp  Action = "object-given-up"  // the intent of Object was lost to the orphan duty
+	Trimmed        Action = "trimmed"          // slots From to To of Chain are deleted
+	Fenced         Action = "fenced"           // Chain can absorb no more
+	SlotsAbsorbed  Action = "slots-absorbed"   // slots From to To of a dead Chain
+	ChainSealed    Action = "chain-sealed"     // From is the seal, To the window's end
+	ChainRetired   Action = "chain-retired"    // Chain's records are gone
+	ObjectAlive    Action = "object-alive"     // a reap-check stood down
+	ObjectReaped   Action = "object-reaped"    // Object is deleted
+	ObjectRevised  Action = "object-revised"   // what was alive of Object moved, Bytes of it were dead
+	IntentResolved Action = "intent-resolved"  // a ref names Object
 	IntentCondemn  Action = "intent-condemned"
 	OrphanDeleted  Action = "orphan-deleted" // Object, that nothing ever named
 )

@@ -112,7 +112,7 @@ func TestReapProbeThatFails(t *testing.T) {
 		require.NoError(t, err)
 		due, err := catalog.ParseDue(key)
 		require.NoError(t, err)
-		j := &Job{a: a, reg: a.sources[catalog.Shards].reg, Marker: catalog.MarkerAt{Due: due, Value: recs[0].Value, Version: recs[0].Version}}
+		j := &Job{a: a, reg: registration(a, catalog.Reap), Marker: catalog.MarkerAt{Due: due, Value: recs[0].Value, Version: recs[0].Version}}
 		reap := j.reg.Duty.(*reap)
 		r.w.SetFaults(sim.Faults{StoreUnavailable: 1})
 		out, err := reap.Handle(ctx, j)
@@ -332,4 +332,14 @@ func TestOrphanWaitsForTheSlotOfABundle(t *testing.T) {
 		require.False(t, r.w.BucketView().Has(bundle))
 		require.Empty(t, r.markers(catalog.Orphan))
 	})
+}
+
+// registration returns the registration of a queue's duty.
+func registration(a *Auditor, q catalog.Queue) *Registration {
+	for _, s := range a.sources {
+		if s.reg.Queue == q {
+			return s.reg
+		}
+	}
+	return nil
 }

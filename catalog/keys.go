@@ -27,6 +27,12 @@ type StreamID uint64
 
 func (id StreamID) String() string { return hex16(uint64(id)) }
 
+// ParseStreamID reads StreamID.String back.
+func ParseStreamID(s string) (StreamID, error) {
+	id, err := parseHex16(s)
+	return StreamID(id), err
+}
+
 // ChainID is a chain's coordinate: one epoch of one star.
 type ChainID struct {
 	Star  string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/nova-store/nova/metastore"
@@ -37,21 +36,6 @@ func CheckPolicy(p Policy) error {
 // age is the max age; one that an earlier version let in is cut to what can be reckoned with.
 func (p Policy) age() time.Duration {
 	return time.Duration(min(max(p.MaxAgeMS, 0), MaxPolicyAge.Milliseconds())) * time.Millisecond
-}
-
-// addMS and addBytes saturate: a timestamp is whatever a producer says.
-func addMS(a, b int64) int64 {
-	if b > 0 && a > math.MaxInt64-b {
-		return math.MaxInt64
-	}
-	return a + b
-}
-
-func addBytes(a, b uint64) uint64 {
-	if a > math.MaxUint64-b {
-		return math.MaxUint64
-	}
-	return a + b
 }
 
 // SetPolicy gives a stream a new policy and returns its records as they then are; the

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nova-store/nova/metastore"
@@ -37,6 +38,26 @@ func (v StreamView) Expiry(now time.Time) Expiry {
 	}
 	if p.MaxBytes > 0 && v.Head.Bytes > p.MaxBytes {
 		e.BytesBelow = max(e.BytesBelow, v.Head.Bytes-p.MaxBytes)
+	}
+	return e
+}
+
+// Expiring is when a span goes as a whole.
+type Expiring struct {
+	// At is when it expires by age; zero: never.
+	At time.Time
+	// Bytes is how far the stream's head must come in bytes before it expires by size; 0: never.
+	Bytes uint64
+}
+
+// Expiring tells when a span expires by the stream's policy. A timestamp too far ahead to be reckoned with counts as never.
+func (v StreamView) Expiring(s Span) Expiring {
+	var e Expiring
+	if p := v.Stream.Policy; p.MaxAgeMS > 0 && s.MaxTimestamp <= math.MaxInt64-p.age().Milliseconds() {
+		e.At = time.UnixMilli(s.MaxTimestamp + p.age().Milliseconds())
+	}
+	if p := v.Stream.Policy; p.MaxBytes > 0 {
+		e.Bytes = s.BytePos + min(p.MaxBytes, math.MaxUint64-s.BytePos)
 	}
 	return e
 }

@@ -12,7 +12,7 @@ import (
 const ripenPage = 8
 
 // RipenOwed moves a chain's batch markers from slot from on, and below slot end, to now: its chain owes too much, or a stream's
-// teardown waits for them. It returns the slot behind the last that needs no second look. An already ripe marker, a
+// teardown waits for them. It returns the slot behind the last that needs no second look, and how many it moved. An already ripe marker, a
 // damaged one, which waits for an operator and not for time, and one whose value is unreadable are passed over.
 //
 // It is best effort, in commits of its own of up to 8 markers. Conditions of each: its markers are at the
@@ -20,27 +20,28 @@ const ripenPage = 8
 // (it was settled, or ripened by another) the others are moved each by itself. A crash between two commits leaves some
 // markers ripe. A late twin fails on the markers. No object's watch changes: a marker watches the same
 // slots whenever it is ready.
-func (c *Catalog) RipenOwed(ctx context.Context, chain ChainID, from, end uint64) (next uint64, err error) {
+func (c *Catalog) RipenOwed(ctx context.Context, chain ChainID, from, end uint64) (next uint64, moved int, err error) {
 	what := "ripening batches of " + chain.String()
 	trim, err := c.ReadTrim(ctx, chain)
 	if err != nil {
-		return from, fmt.Errorf("%s: %w", what, err)
+		return from, 0, fmt.Errorf("%s: %w", what, err)
 	}
 	from = max(from, trim.Trim.Rewritten)
 	page := max(min(ripenPage, c.store.Limits().MaxOps/ripenOps), 1)
 	for from < end {
 		owed, read, more, err := c.owed(ctx, chain, from, end, page)
 		if err != nil {
-			return from, fmt.Errorf("%s: %w", what, err)
+			return from, moved, fmt.Errorf("%s: %w", what, err)
 		}
-		if err := c.ripenAll(ctx, what, owed); err != nil {
-			return from, err
+		n, err := c.ripenAll(ctx, what, owed)
+		if moved += n; err != nil {
+			return from, moved, err
 		}
 		if from = max(from, read); !more {
 			break
 		}
 	}
-	return from, nil
+	return from, moved, nil
 }
 
 // owed reads the first batch markers of [from, end), and returns the readable ones and the slot behind the last one read.
@@ -70,10 +71,10 @@ func (c *Catalog) owed(ctx context.Context, chain ChainID, from, end uint64, lim
 
 // ripenAll moves those of the markers that are not ripe, in one commit, or, where that meets a
 // conflict, each in one of its own.
-func (c *Catalog) ripenAll(ctx context.Context, what string, ms []BatchAt) error {
+func (c *Catalog) ripenAll(ctx context.Context, what string, ms []BatchAt) (moved int, err error) {
 	now := unixMS(c.clk.Now())
 	var b batch
-	var moved []BatchAt
+	var unripe []BatchAt
 	for _, m := range ms {
 		if m.Batch.Damaged || m.Batch.Ready <= now {
 			continue
@@ -81,20 +82,27 @@ func (c *Catalog) ripenAll(ctx context.Context, what string, ms []BatchAt) error
 		v := m.Batch
 		v.Ready = now
 		b.rewrite(m, v)
-		moved = append(moved, m)
+		unripe = append(unripe, m)
 	}
-	if len(moved) == 0 {
-		return nil
+	if len(unripe) == 0 {
+		return 0, nil
 	}
-	_, _, err := c.commit(ctx, what, b.done())
-	if !errors.Is(err, metastore.ErrConflict) {
-		return err
+	_, _, err = c.commit(ctx, what, b.done())
+	switch {
+	case err == nil:
+		return len(unripe), nil
+	case !errors.Is(err, metastore.ErrConflict):
+		return 0, err
 	}
 	c.branch("ripen.conflict")
-	for _, m := range moved {
-		if err := c.RipenBatch(ctx, m); err != nil && !errors.Is(err, ErrMoved) {
-			return err
+	for _, m := range unripe {
+		err := c.RipenBatch(ctx, m)
+		switch {
+		case err == nil:
+			moved++
+		case !errors.Is(err, ErrMoved):
+			return moved, err
 		}
 	}
-	return nil
+	return moved, nil
 }

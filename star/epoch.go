@@ -311,7 +311,7 @@ func (s *Star) ripen(ctx context.Context, e *epoch) {
 			return
 		}
 		gen = e.owes.Generation()
-		next, err := s.cat.RipenOwed(ctx, e.chain, from, math.MaxUint64)
+		next, _, err := s.cat.RipenOwed(ctx, e.chain, from, math.MaxUint64)
 		from = next
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("batch markers not ripened", "chain", e.chain.String(), "error", err)

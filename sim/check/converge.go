@@ -9,9 +9,6 @@ import (
 	"github.com/nova-store/nova/catalog"
 )
 
-// unregistered are the queues that no duty works on yet: their markers stand.
-var unregistered = map[catalog.Queue]bool{catalog.Teardown: true, catalog.Retention: true}
-
 // Unsettled returns what still keeps the world from having converged, or "": every
 // queue has drained but for the settle markers of live chains, every object is named
 // by a ref, and every chain but the live ones is retired. It is invariant 8, once faults have stopped
@@ -19,9 +16,6 @@ var unregistered = map[catalog.Queue]bool{catalog.Teardown: true, catalog.Retent
 func (c *Checker) Unsettled(live []string) string {
 	for _, key := range slices.Sorted(maps.Keys(c.due)) {
 		q := c.due[key]
-		if unregistered[q] {
-			continue
-		}
 		d, err := catalog.ParseDue(key)
 		if err != nil {
 			return "an unreadable marker stands: " + key
@@ -74,14 +68,11 @@ func (c *Checker) expectsRetention(id catalog.StreamID, ready uint64) bool {
 // expiredLeft tells of a span that lies wholly below a watermark, or that policy has wholly
 // expired, and that is still there; or of records of a stream whose deletion is final.
 func (c *Checker) expiredLeft() string {
-	if unregistered[catalog.Retention] {
-		return ""
-	}
 	now := c.w.Time().UnixMilli()
 	for _, id := range slices.Sorted(maps.Keys(c.streams)) {
 		s := c.streams[id]
-		if s.has != allRecords || s.rec.State == catalog.StreamTearing {
-			continue
+		if s.has != allRecords || s.rec.State != catalog.StreamActive {
+			continue // a deleted stream's spans are its teardown's
 		}
 		kept := max(s.mark.Watermark, s.kept(s.rec.Policy, s.head.Bytes, now))
 		for last := range s.byLast {
