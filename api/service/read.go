@@ -149,7 +149,7 @@ func (s *Service) Follow(ctx context.Context, id catalog.StreamID) (*star.Follow
 
 // named tells an id from a name.
 func named(stream string) (id catalog.StreamID, name string) {
-	if id, ok := parseID(stream); ok {
+	if id, ok := ParseID(stream); ok {
 		return id, ""
 	}
 	return 0, stream

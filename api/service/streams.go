@@ -63,21 +63,21 @@ const idPrefix = "id:"
 // ByID is how the operations name a stream by its id, whatever its name.
 func ByID(id catalog.StreamID) string { return idPrefix + id.String() }
 
-// parseID reads what ByID gives.
-func parseID(stream string) (catalog.StreamID, bool) {
+// ParseID reads what ByID gives; ok is false for everything else, names included.
+func ParseID(stream string) (id catalog.StreamID, ok bool) {
 	digits, ok := strings.CutPrefix(stream, idPrefix)
 	if !ok || len(digits) != 16 {
 		return 0, false
 	}
 	n, err := strconv.ParseUint(digits, 16, 64)
-	id := catalog.StreamID(n)
+	id = catalog.StreamID(n)
 	return id, err == nil && id != 0 && id.String() == digits
 }
 
 // checkNewName refuses the names that a new stream can't have: besides illegal ones those that
 // would be taken for an id.
 func checkNewName(name string) error {
-	if _, ok := parseID(name); ok {
+	if _, ok := ParseID(name); ok {
 		return fmt.Errorf("%w: stream name %q would be taken for an id", catalog.ErrBadName, name)
 	}
 	return catalog.CheckStreamName(name)
@@ -249,7 +249,7 @@ func (s *Service) Pending(ctx context.Context, stream string, limit int) (items 
 	if limit, err = bound("items", limit, DefaultPending, MaxPending); err != nil {
 		return nil, false, err
 	}
-	id, ok := parseID(stream)
+	id, ok := ParseID(stream)
 	if !ok {
 		if id, err = s.cat.FindStream(ctx, stream); err != nil {
 			return nil, false, err
@@ -269,7 +269,7 @@ func (s *Service) Pending(ctx context.Context, stream string, limit int) (items 
 // with does something with the stream of a name or an id. A name may be deleted and given to a new stream
 // between its look-up and what is done: then it is looked up once more.
 func (s *Service) with(ctx context.Context, stream string, f func(catalog.StreamID) error) error {
-	if id, ok := parseID(stream); ok {
+	if id, ok := ParseID(stream); ok {
 		return f(id)
 	}
 	var err error

@@ -14,22 +14,30 @@ import (
 
 	"github.com/nova-store/nova/api"
 	"github.com/nova-store/nova/api/service"
+	"github.com/nova-store/nova/clock"
 )
 
-// readCmd reads a stream up to where its end was when it began.
+// readCmd reads a stream up to where its end was when it began, or for ever.
 type readCmd struct {
 	serverFlag
-	Stream string `arg:"" help:"Name of the stream."`
-	From   string `help:"Where to begin: an offset, tail (after the last record), or -N (the last N records). Absent: the first readable record." env:"-" placeholder:"OFFSET|tail|-N"`
+	Stream string `arg:"" help:"Name of the stream, or id: and its id."`
+	From   string `help:"Where to begin: start (the first readable record), an offset, tail (after the last record), -N (the last N records), or a time like 2026-01-31T12:00:00Z." default:"start" env:"-" placeholder:"start|OFFSET|tail|-N|TIME"`
+	Follow bool   `help:"Go on with the records to come." env:"-"`
 	Limit  uint64 `help:"Records at most; 0 is no limit." env:"-"`
 	Output string `help:"raw: each record's bytes and a newline; json: an object a line, the bytes in base64; table: for people." enum:"raw,json,table" default:"raw" env:"-"`
 }
 
 // Help is shown by novad read --help.
 func (readCmd) Help() string {
-	return `Reads up to the end of the stream as it was when the command began. A damaged object ends the output with
-an error that names it; what was printed until then is right.`
+	return `Reads up to the end of the stream as it was when the command began; with --follow until it is interrupted, --limit is
+reached, or the stream is deleted. A follower waits up to 15 seconds for a server that is away.
+
+A damaged object ends the output with an error that names it; what was printed until then is right. An offset below the
+first readable one is an error that names that one; start begins there.`
 }
+
+// followRetry is how long --follow waits for a server that is away.
+const followRetry = 15 * time.Second
 
 // Run prints the records, page by page.
 func (c *readCmd) Run(p *process) error {
@@ -49,15 +57,43 @@ func (c *readCmd) Run(p *process) error {
 	signal.Ignore(syscall.SIGPIPE)
 	out := bufio.NewWriterSize(p.stdout, 256<<10)
 	print := recordPrinter(c.Output, out)
-	err = readStream(p.ctx, client, c.Stream, from, c.Limit, func(r service.Record) error { return print(r) })
+	if c.Follow {
+		err = followStream(p.ctx, client, c.Stream, from, c.Limit, print, out.Flush)
+	} else {
+		err = readStream(p.ctx, client, c.Stream, from, c.Limit, print)
+	}
 	if ferr := out.Flush(); ferr != nil && (err == nil || !errors.Is(err, ferr)) {
 		err = errors.Join(err, ferr)
 	}
 	switch {
 	case errors.Is(err, syscall.EPIPE):
 		return nil
-	case isProblem(err, api.ProblemNoStream):
-		return fmt.Errorf("stream %q does not exist", c.Stream)
+	case c.Follow && p.ctx.Err() != nil && errors.Is(err, p.ctx.Err()):
+		return nil // that is how it ends
+	}
+	return noStream(c.Stream, err)
+}
+
+// errEnough ends a follow that reached its limit.
+var errEnough = errors.New("enough")
+
+// followStream hands the records from a position on to f, those to come included, limit at most (0: all); flushed
+// after each page.
+func followStream(ctx context.Context, client *api.Client, stream string, from service.Position, limit uint64, f func(service.Record) error, flush func() error) error {
+	left := limit
+	err := client.Follow(ctx, clock.NewReal(), stream, api.FollowOptions{From: from, RetryFor: followRetry}, func(page service.ReadResult) error {
+		for _, r := range page.Records {
+			if err := f(r); err != nil {
+				return err
+			}
+			if left--; limit > 0 && left == 0 {
+				return errEnough
+			}
+		}
+		return flush()
+	})
+	if errors.Is(err, errEnough) {
+		return nil
 	}
 	return err
 }
@@ -94,7 +130,7 @@ func readStream(ctx context.Context, client *api.Client, stream string, from ser
 		if page.Next >= end || len(page.Records) == 0 {
 			return nil
 		}
-		from = service.FromOffset(page.Next)
+		stream, from = service.ByID(page.Stream), service.FromOffset(page.Next)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +55,7 @@ func TestScripts(t *testing.T) {
 			"halfway": cmdHalfway,
 			"foreign": cmdForeign,
 			"damage":  cmdDamage,
+			"ids":     cmdIDs,
 		},
 	})
 }
@@ -311,4 +313,11 @@ func cmdDamage(ts *testscript.TestScript, _ bool, args []string) {
 		b[len(b)/4] ^= 4
 		ts.Check(os.WriteFile(path, b, 0o600))
 	}
+}
+
+// cmdIDs: ids FILE NAME sets $NAME to the stream's id that the JSON of a file holds.
+func cmdIDs(ts *testscript.TestScript, _ bool, args []string) {
+	var s api.Stream
+	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &s))
+	ts.Setenv(args[1], s.ID)
 }

@@ -184,6 +184,7 @@ func (c *serveCmd) Run(p *process) error {
 func (n *node) serve(p *process, listener net.Listener) error {
 	n.start()
 	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log, Version: version()}), n.log)
+	srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
 	served := make(chan error, 1)
 	if err := n.ready(p.ctx); err != nil {
 		return errors.Join(err, listener.Close(), n.stop())
