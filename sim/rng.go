@@ -55,6 +55,9 @@ func (r *Rand) Chance(p float64) bool {
 	return r.Uint64()>>11 < uint64(p*(1<<53))
 }
 
+// Float64 returns a number of [0, 1).
+func (r *Rand) Float64() float64 { return float64(r.Uint64()>>11) / (1 << 53) }
+
 // Between returns a duration in [lo, hi], or lo if hi is not above it.
 func (r *Rand) Between(lo, hi time.Duration) time.Duration {
 	if hi <= lo {

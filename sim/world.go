@@ -167,6 +167,9 @@ func New(cfg Config) *World {
 // Seed returns the seed of the world.
 func (w *World) Seed() uint64 { return w.cfg.Seed }
 
+// MaxOps is how many operations the store takes in one commit.
+func (w *World) MaxOps() int { return w.limits.MaxOps }
+
 // Embedded tells which of the two worlds it is.
 func (w *World) Embedded() bool { return w.cfg.Embedded }
 

@@ -13,7 +13,6 @@ package check
 import (
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
@@ -27,8 +26,10 @@ const (
 	Dangling    = "2-no-dangling"
 	Lost        = "3-nothing-lost"
 	Monotonic   = "4-monotonic"
+	Seats       = "5-seats"
 	Bounded     = "7-bounded"
 	Convergence = "8-convergence"
+	Cost        = "9-cost"
 )
 
 // Checker observes one world.
@@ -40,12 +41,11 @@ type Checker struct {
 	names   map[string]catalog.StreamID
 	known   map[uint64]*known
 
-	decoder  *format.Decoder
-	due      map[string]catalog.Queue // standing markers of the queues that must drain
-	index    index
-	retired  map[string]bool // stars, registered; true: retired
-	timing   catalog.Timing
-	undelete time.Duration
+	decoder *format.Decoder
+	due     map[string]catalog.Queue // standing markers of the queues that must drain
+	index   index
+	retired map[string]bool // stars, registered; true: retired
+	timing  catalog.Timing
 
 	// What the change at hand touched.
 	touchedObjects []*object

@@ -142,6 +142,18 @@ func (c *Checker) settleKeys() {
 	}
 }
 
+// ChainStars returns the stars that have a chain which is not retired, sorted.
+func (c *Checker) ChainStars() []string {
+	var out []string
+	for id, ch := range c.chains {
+		if ch.exists && !slices.Contains(out, id.Star) {
+			out = append(out, id.Star)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Slots returns how many slots and seals are in the bucket.
 func (c *Checker) Slots() int {
 	n := 0

@@ -59,6 +59,9 @@ func (c *Checker) Refused(id uint64, stream string) {
 // Stream returns the id that a name leads to at this moment; 0: none.
 func (c *Checker) Stream(name string) catalog.StreamID { return c.names[name] }
 
+// Name returns the name that a stream has, or had.
+func (c *Checker) Name(id catalog.StreamID) string { return c.stream(id).rec.Name }
+
 // Next returns how many offsets of the stream have been absorbed: a read that begins
 // now must see at least these.
 func (c *Checker) Next(stream string) uint64 {
@@ -89,6 +92,51 @@ func (c *Checker) Objects(kind string) int {
 		}
 	}
 	return n
+}
+
+// Markers returns how many markers of a queue stand.
+func (c *Checker) Markers(q catalog.Queue) int {
+	n := 0
+	if q == catalog.Denorm {
+		for _, ch := range c.chains {
+			n += len(ch.batches)
+		}
+		return n
+	}
+	for _, queue := range c.due {
+		if queue == q {
+			n++
+		}
+	}
+	return n
+}
+
+// Remains returns how many records there are of streams that have had a name.
+func (c *Checker) Remains(name string) int {
+	n := 0
+	for _, s := range c.streams {
+		if s.rec.Name == name && s.has != 0 {
+			n += len(s.byLast) + 3
+		}
+	}
+	return n
+}
+
+// Tearing tells whether a stream that has had the name is being torn down.
+func (c *Checker) Tearing(name string) bool {
+	for _, s := range c.streams {
+		if s.rec.Name == name && s.has != 0 && s.rec.State == catalog.StreamTearing {
+			return true
+		}
+	}
+	return false
+}
+
+// Deleted judges an answer: the stream is deleted, for good unless that is undone.
+func (c *Checker) Deleted(id catalog.StreamID) {
+	if c.stream(id).active() {
+		c.fail(Lost, catalog.StreamKey(id), "its deletion was acknowledged, and it is active")
+	}
 }
 
 // Readable returns the stream's first readable offset, by its watermark and its policy.
@@ -156,7 +204,7 @@ func (c *Checker) Read(r Reading, stream catalog.StreamID, first uint64, payload
 func (c *Checker) ToldTrimmed(r Reading, stream catalog.StreamID, from, first uint64) {
 	s := c.stream(stream)
 	now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
-	most := max(s.mark.Watermark, s.kept(s.rec.Policy, s.head.Bytes, now), s.kept(r.policy, s.head.Bytes, now))
+	most := max(s.mark.Watermark, s.ceil, s.kept(s.rec.Policy, s.head.Bytes, now), s.kept(r.policy, s.head.Bytes, now))
 	if first <= from || first > most {
 		c.fail(Lost, catalog.HeadKey(stream), "a read from %d is told that %d is the first readable offset; %d is", from, first, most)
 	}

@@ -53,7 +53,7 @@ func (c *Checker) judgeLife(s *stream) {
 
 // until is until when a deletion may be undone.
 func (c *Checker) until(s *stream) time.Time {
-	return time.UnixMilli(s.rec.Deleted).Add(c.undelete).UTC()
+	return time.UnixMilli(s.rec.Deleted).Add(c.timing.UndeleteWindow).UTC()
 }
 
 // early tells whether that time has not come on any clock.
@@ -101,13 +101,16 @@ func (c *Checker) judgeMark(s *stream) {
 		c.fail(Lost, key, "the watermark %d is at byte %d, and %d were appended below it", w, s.mark.WatermarkBytes, s.sums[w-1].bytes)
 	case w > s.watchWas && w > s.trimTo:
 		now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
-		if kept := max(s.kept(s.was.Policy, s.head.Bytes, now), s.kept(s.rec.Policy, s.head.Bytes, now)); w > kept && w > s.trimTo {
+		if kept := max(s.ceil, s.kept(s.was.Policy, s.head.Bytes, now), s.kept(s.rec.Policy, s.head.Bytes, now)); w > kept && w > s.trimTo {
 			c.fail(Lost, key, "the watermark moved from %d to %d; clients trimmed up to %d, and policy keeps what begins at %d", s.watchWas, w, s.trimTo, kept)
 		}
 	}
 	s.watchWas, s.watchBytes = w, s.mark.WatermarkBytes
 	if s.was.Policy != s.rec.Policy && s.was.Name != "" {
-		s.floor = max(s.floor, c.floorOf(s, s.was.Policy))
+		// What it had expired never becomes readable again; clocks may differ about the last of it.
+		now := c.w.Time()
+		s.floor = max(s.floor, s.kept(s.was.Policy, s.head.Bytes, now.Add(-c.timing.MaxClockSkew).UnixMilli()))
+		s.ceil = max(s.ceil, s.kept(s.was.Policy, s.head.Bytes, now.Add(c.timing.MaxClockSkew).UnixMilli()))
 	}
 	switch {
 	case len(s.retentions) > 1:
@@ -135,18 +138,6 @@ func (s *stream) kept(p catalog.Policy, bytes uint64, nowMS int64) uint64 {
 		return 1
 	})
 	return uint64(n)
-}
-
-// floorOf is below which offset records had expired for every clock when a policy was replaced:
-// nothing of it may become readable again, as far as spans tell.
-func (c *Checker) floorOf(s *stream, p catalog.Policy) uint64 {
-	kept := s.kept(p, s.head.Bytes, c.w.Time().Add(-c.timing.MaxClockSkew).UnixMilli())
-	for at := kept; at > 0; at-- {
-		if _, ends := s.byLast[at-1]; ends || at <= s.mark.Watermark {
-			return at
-		}
-	}
-	return 0
 }
 
 // delta is +1 where a key appears, -1 where it goes.

@@ -24,7 +24,8 @@ type stream struct {
 	watchWas   uint64
 	watchBytes uint64
 	trimTo     uint64 // the farthest trim that a client has asked for
-	floor      uint64 // offsets below had expired when a policy was changed
+	floor      uint64 // offsets below had expired on every clock when a policy was replaced
+	ceil       uint64 // likewise, on some clock
 	retentions []string
 	teardowns  int
 }

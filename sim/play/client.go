@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nova-store/nova/catalog"
-	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/sim/check"
@@ -22,6 +20,7 @@ type appendArgs struct {
 	records  []format.Record
 	expected *uint64
 	producer *format.Producer
+	lives    lives // of the stream, when its producer began
 }
 
 // newAppend makes an append of n records of about size bytes, and tells the checker, also whether
@@ -86,7 +85,9 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 		g.check.Refused(a.id, a.stream)
 		return true, false
 	}
+	lives := g.lives(a.stream)
 	res, err := g.send(ctx, c, p, a)
+	g.found(a.stream, lives, err)
 	switch {
 	case err == nil:
 		g.check.Acknowledged(a.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
@@ -103,10 +104,11 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 // appendUntil sends an idempotent append until its outcome is definite. Only a
 // producer whose state was lost leaves it unknown: false.
 func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) bool {
-	was := g.deleted[a.stream]
 	for try := 0; ; try++ {
 		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
+			lives := g.lives(a.stream)
 			res, err := g.send(ctx, c, p, a)
+			g.found(a.stream, lives, err)
 			switch {
 			case err == nil:
 				if try > 0 {
@@ -117,13 +119,15 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) boo
 			case errors.Is(err, star.ErrProducerLost):
 				g.w.Mark("client/producer-lost")
 				return false
-			case errors.Is(err, catalog.ErrNoStream) && g.deleted[a.stream] > 0:
+			case errors.Is(err, catalog.ErrNoStream):
 				g.w.Mark("client/stream-gone")
 				return false
-			case g.deleted[a.stream] > was:
-				// The name leads to another stream by now, which knows nothing of this producer.
-				g.w.Mark("client/stream-replaced")
-				return false
+			case g.lives(a.stream) != a.lives || a.lives.deleting:
+				if errors.Is(err, star.ErrProducerGap) || errors.Is(err, star.ErrProducerFenced) {
+					// The name leads to another stream by now, which knows nothing of this producer.
+					g.w.Mark("client/stream-replaced")
+					return false
+				}
 			case errors.Is(err, star.ErrProducerGap), errors.Is(err, star.ErrProducerFenced), errors.Is(err, star.ErrBadRequest):
 				g.w.Finding(check.Lost, a.stream, fmt.Sprintf("the next append of a lone producer, %d, was refused: %v", a.id, err))
 				return false
@@ -143,27 +147,12 @@ type producer struct {
 	seq   uint64
 	since uint64
 	fresh bool // since is not read yet
+	lives lives
 
 	// numbered producers number their appends themselves, from next on, so that the
 	// numbers are the same in every play of a script.
 	numbered bool
 	next     uint64
-}
-
-// create makes a stream, again until it is there.
-func (g *game) create(ctx context.Context, c *sim.Client, name string) {
-	for ctx.Err() == nil && g.w.Found() == nil {
-		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
-			err, lost := sim.Call(ctx, c, p.Inc, "create", func(ctx context.Context) error {
-				_, _, err := p.Cat.CreateStream(ctx, name, catalog.Policy{})
-				return err
-			})
-			if lost == nil && err == nil {
-				return
-			}
-		}
-		_ = c.Clock().Sleep(ctx, 100*time.Millisecond)
-	}
 }
 
 // readAll reads a stream from its first offset to its end.
@@ -182,50 +171,6 @@ func (g *game) readAll(ctx context.Context, c *sim.Client, p *Process, name stri
 			return nil
 		}
 	}
-}
-
-// trim moves a stream's watermark, and kills the spans wholly below it, so many in a call of
-// the primitive, and up to eight side by side. It stands in for the retention duty and all others that kill.
-func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string, upTo uint64, atOnce int) error {
-	err, lost := sim.Call(ctx, c, p.Inc, "trim", func(ctx context.Context) error {
-		id, err := p.Cat.FindStream(ctx, name)
-		if err != nil {
-			return err
-		}
-		g.check.Trimming(id, upTo)
-		mark, err := p.Cat.TrimStream(ctx, id, upTo)
-		if err != nil {
-			return err
-		}
-		for {
-			spans, more, err := p.Cat.Spans(ctx, id, 0, 8)
-			if err != nil {
-				return err
-			}
-			below := func(s catalog.SpanAt) bool { return s.Span.Last() < mark.Watermark }
-			n := 0
-			for n < len(spans) && below(spans[n]) {
-				n++
-			}
-			killers := clock.NewGroup(p.Inc.Clock(), 0)
-			for part := range slices.Chunk(spans[:n], atOnce) {
-				_ = killers.Go(ctx, "kill", func(ctx context.Context) error {
-					_, err := p.Cat.Kill(ctx, part, below)
-					return err
-				})
-			}
-			if err := killers.Wait(ctx); err != nil {
-				return err
-			}
-			if n < len(spans) || !more {
-				return nil
-			}
-		}
-	})
-	if lost != nil {
-		return lost
-	}
-	return err
 }
 
 // readUntil is readAll, begun again on another process as long as its star dies

@@ -3,6 +3,8 @@ package play
 import (
 	"fmt"
 	"strings"
+
+	"github.com/nova-store/nova/catalog"
 )
 
 // String describes the plan, a line for each part of it.
@@ -34,7 +36,15 @@ func (p *plan) String() string {
 		w := &p.writers[i]
 		line("w%-6d  %s: %d appends of up to %d records to %d streams, pausing up to %v", i, w.kind, w.appends, w.records, len(w.streams), w.pause)
 	}
-	line("clients  %d readers; %d rounds of trimming, at most %v apart, of all streams: %v", p.readers, p.trims, p.trimGap, p.trimAll)
+	l := &p.lives
+	line("clients  %d readers", p.readers)
+	line("lives    %d rounds, at most %v apart, of all streams: %v; trims %.2f, policies %.2f (up to %v, %d bytes), deletions %.2f (away %v at most)",
+		l.rounds, l.gap, l.all, l.trim, l.policy, l.age, l.bytes, l.remove, l.away)
+	for i, policy := range l.policies {
+		if policy != (catalog.Policy{}) {
+			line("         %s is created with a max age of %d ms, max bytes %d", p.streams[i], policy.MaxAgeMS, policy.MaxBytes)
+		}
+	}
 	if c := p.chaos; c.every > 0 {
 		line("chaos    each %v at most; down for %v at most", c.every, c.down)
 	}

@@ -18,10 +18,7 @@ type plan struct {
 	drifts  []int
 	writers []writerPlan
 	readers int
-	trims   int           // rounds of the client that trims
-	trimGap time.Duration // between them, at most
-	trimAll bool          // each round trims every stream, side by side
-	atOnce  int           // spans that it kills in one call, several calls side by side
+	lives   livesPlan
 	streams []string
 	chaos   chaosPlan
 	names   []string // of the faults that are on
@@ -47,6 +44,7 @@ func draw(seed uint64) plan {
 	p.drawStreams(r)
 	p.drawFaults(r)
 	p.drawChaos(r)
+	p.drawLives(sim.NewRand(seed, "lives"))
 	switch {
 	case p.config.Embedded && r.Chance(0.2):
 		p.contend(r)
@@ -54,6 +52,37 @@ func draw(seed uint64) plan {
 		p.crawl(r)
 	}
 	return p
+}
+
+// drawLives draws what befalls streams, from a stream of its own: policies, from none to ages
+// of a second; trims; streams that are deleted while all else of them is in the air.
+func (p *plan) drawLives(r *sim.Rand) {
+	l := &p.lives
+	l.age = []time.Duration{2 * time.Second, 10 * time.Second, 5 * time.Minute}[r.N(3)]
+	l.bytes = 200 << r.N(8)
+	l.away = ms(r, 0, 10*time.Second)
+	if r.Chance(0.4) {
+		p.names = append(p.names, "policies")
+		for range p.streams {
+			l.policies = append(l.policies, l.drawPolicy(r))
+		}
+	}
+	if !r.Chance(0.7) {
+		return
+	}
+	l.rounds, l.gap, l.all = 1+r.N(10), ms(r, 500*time.Millisecond, 20*time.Second), r.Chance(0.3)
+	l.trim = r.Float64()
+	if p.on(r, "policy-changes", 0.4) {
+		l.policy = 1 - l.trim
+	}
+	if p.on(r, "deletions", 0.4) {
+		l.trim, l.policy, l.remove = l.trim/2, l.policy/2, 0.5
+	}
+}
+
+// trimAll has every stream trimmed again and again, side by side, and nothing else befall them.
+func (p *plan) trimAll(rounds int, gap time.Duration) {
+	p.lives = livesPlan{rounds: rounds, gap: gap, all: true, trim: 1}
 }
 
 // crawl makes a world in which commits may be on their way for longer than a job may take and
@@ -80,7 +109,7 @@ func (p *plan) crawl(r *sim.Rand) {
 	f.CommitSlow, f.CommitSlowMax = 0.1+float64(r.N(4))*0.1, 2*t.OrphanGrace
 	f.DeletePartial = 0.3
 	f.BucketReadError = []float64{0, 0.1, 0.5}[r.N(3)]
-	p.trims, p.trimGap, p.trimAll = 4+r.N(8), ms(r, time.Second, 6*time.Second), true
+	p.trimAll(4+r.N(8), ms(r, time.Second, 6*time.Second))
 }
 
 // setClock draws how far a node's clock is off, and how it drifts: never further than
@@ -110,7 +139,7 @@ func (p *plan) contend(r *sim.Rand) {
 	for range 4 {
 		p.writers = append(p.writers, writerPlan{kind: writePlain, streams: p.streams, appends: 60 + r.N(60), records: 2, size: 20, burst: 4, pause: 100 * time.Millisecond})
 	}
-	p.trims, p.trimGap, p.trimAll = 20+r.N(20), ms(r, 200*time.Millisecond, 600*time.Millisecond), true
+	p.trimAll(20+r.N(20), ms(r, 200*time.Millisecond, 600*time.Millisecond))
 	p.config.Faults.StoreLatency = sim.Latency{Base: time.Millisecond, Jitter: ms(r, 5*time.Millisecond, 40*time.Millisecond), Tail: r.N(3)}
 	grace := ms(r, 5*time.Millisecond, 100*time.Millisecond)
 	if r.Chance(0.7) {
@@ -151,7 +180,8 @@ func (p *plan) lean(r *sim.Rand) {
 		n.IdleInterval = ms(r, 5*time.Millisecond, 15*time.Millisecond)
 	}
 	// Trimmed late enough for what it kills to be settled, and in peace.
-	p.atOnce, p.trimGap, p.trims, p.chaos.every = 1, ms(r, 2*time.Second, 4*time.Second), 20, 0
+	p.trimAll(20, ms(r, 2*time.Second, 4*time.Second))
+	p.chaos.every = 0
 }
 
 // ms draws a whole number of milliseconds, so that times print short.
@@ -245,10 +275,6 @@ func (p *plan) drawStreams(r *sim.Rand) {
 		p.writers = append(p.writers, writerPlan{kind: writeForgotten, streams: p.streams[:1], appends: 2, records: 2, size: 20, burst: 8})
 	}
 	p.readers = r.N(3)
-	p.atOnce = []int{1, 3, 8}[r.N(3)]
-	if r.Chance(0.5) {
-		p.trims, p.trimGap, p.trimAll = 1+r.N(8), ms(r, time.Second, 20*time.Second), r.Chance(0.4)
-	}
 }
 
 // on draws whether a fault is on, and notes its name.

@@ -17,17 +17,17 @@ type game struct {
 	check     *check.Checker
 	processes map[string]*Process
 	configs   map[string]NodeConfig
-	order     []string       // nodes in the order in which they were configured
-	nextID    uint64         // of appends
-	deleted   map[string]int // how often a stream of that name was to be deleted
-	clients   int            // client tasks that have not ended
+	order     []string         // nodes in the order in which they were configured
+	nextID    uint64           // of appends
+	deletions map[string]lives // of streams, by name
+	clients   int              // client tasks that have not ended
 	chaosOver bool
 	stopping  bool // processes that exit are not started again
 }
 
 func newGame(cfg sim.Config) *game {
 	w := sim.New(cfg)
-	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deleted: make(map[string]int)}
+	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives)}
 	w.OnKill(func(inc *sim.Incarnation) {
 		// What stopped cleanly is started again, as a supervisor does.
 		if inc.Exited() && !g.stopping {

@@ -46,9 +46,10 @@ func (c *NodeConfig) star() string {
 
 // Process is one incarnation of a node as it runs.
 type Process struct {
-	Inc  *sim.Incarnation
-	Cat  *catalog.Catalog
-	Star *star.Star // nil: it does not serve, or has not started yet
+	Inc     *sim.Incarnation
+	Cat     *catalog.Catalog
+	Star    *star.Star       // nil: it does not serve, or has not started yet
+	Auditor *auditor.Auditor // likewise
 
 	left     int // roles that still run
 	replaced bool
@@ -99,10 +100,8 @@ func (g *game) main(ctx context.Context, inc *sim.Incarnation, cfg NodeConfig, p
 		}
 		p.Star = s
 	}
-	var a *auditor.Auditor
 	if cfg.Audit {
-		var err error
-		a, err = auditor.New(p.Cat, inc.Bucket(), clk, auditor.Options{
+		a, err := auditor.New(p.Cat, inc.Bucket(), clk, auditor.Options{
 			Member: cfg.Name, Workers: cfg.Workers, IdleInterval: cfg.IdleInterval, MarkersPerEra: cfg.MarkersPerEra,
 			MemberParallel: cfg.MemberParallel, SettleObjectMin: cfg.SettleObjectMin, PageSize: cfg.PageSize, GCMinDeadBytes: cfg.GCMinDeadBytes,
 			NoLeases: cfg.NoLeases, Codec: codec, Embedded: cfg.Embedded, Events: auditorMarks{g.w},
@@ -111,14 +110,15 @@ func (g *game) main(ctx context.Context, inc *sim.Incarnation, cfg NodeConfig, p
 			g.w.Finding("harness", inc.String(), err.Error())
 			return
 		}
+		p.Auditor = a
 	}
 	if p.Star != nil {
 		p.left++
 		inc.Go("star", func(ctx context.Context) { g.role(ctx, inc, p, "star", p.Star.Run) })
 	}
-	if a != nil {
+	if p.Auditor != nil {
 		p.left++
-		inc.Go("auditor", func(ctx context.Context) { g.role(ctx, inc, p, "auditor", a.Run) })
+		inc.Go("auditor", func(ctx context.Context) { g.role(ctx, inc, p, "auditor", p.Auditor.Run) })
 	}
 }
 

@@ -56,6 +56,7 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 	out := ScenarioOutcome{State: g.check.State(), Classes: g.w.Classes()}
 	steps := g.w.Steps()
 	// Not of the script, and not cut: the world has converged.
+	g.quiet()
 	g.readBack()
 	g.drain()
 	out.Outcome = g.outcome(seed, nil)
@@ -64,8 +65,9 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 }
 
 type player struct {
-	g         *game
-	producers map[string]*producer
+	g          *game
+	producers  map[string]*producer
+	registered int // producers, ever
 	// pauseAtPut are the nodes that pause once they have put their next settled object.
 	pauseAtPut map[string]bool
 }
@@ -117,7 +119,7 @@ func (p *player) play(st *statement) {
 			}
 		}
 	case "create":
-		p.together(st, func(ctx context.Context, c *sim.Client, stream string) { g.create(ctx, c, stream) })
+		p.together(st, func(ctx context.Context, c *sim.Client, stream string) { g.create(ctx, c, stream, st.policy()) })
 	case "append":
 		for _, stream := range st.args {
 			p.register(stream)
@@ -140,13 +142,17 @@ func (p *player) play(st *statement) {
 		upTo, _ := strconv.ParseUint(st.args[1], 10, 64) // checked when it was parsed
 		st := &statement{line: st.line, verb: st.verb, args: st.args[:1]}
 		p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
-			for g.w.Found() == nil {
-				if q := g.serving(0); q != nil && g.trim(ctx, c, q, stream, upTo, 8) == nil {
-					return
-				}
-				_ = c.Clock().Sleep(ctx, 50*time.Millisecond)
-			}
+			g.until(ctx, c, func(q *Process) bool { return g.trim(ctx, c, q, stream, upTo) == nil })
 		})
+	case "policy":
+		p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
+			g.until(ctx, c, func(q *Process) bool { return g.setPolicy(ctx, c, q, stream, st.policy()) == nil })
+		})
+	case "delete":
+		p.together(st, func(ctx context.Context, c *sim.Client, stream string) { g.deleteStream(ctx, c, stream) })
+		for _, stream := range st.args {
+			delete(p.producers, stream)
+		}
 	case "expect":
 		p.expect(st)
 	}
@@ -166,7 +172,8 @@ func (p *player) together(st *statement, f func(ctx context.Context, c *sim.Clie
 // register makes a stream's producer, in the order of the script.
 func (p *player) register(stream string) {
 	if p.producers[stream] == nil {
-		p.producers[stream] = &producer{id: "p/" + stream, fresh: true, numbered: true, next: uint64(len(p.producers)+1) << 32}
+		p.registered++
+		p.producers[stream] = &producer{id: "p/" + stream, fresh: true, numbered: true, next: uint64(p.registered) << 32}
 	}
 }
 
@@ -185,21 +192,13 @@ func (p *player) append(ctx context.Context, c *sim.Client, st *statement, strea
 }
 
 func (p *player) expect(st *statement) {
-	want, _ := strconv.Atoi(st.args[len(st.args)-1]) // checked when it was parsed
-	have := 0
-	switch st.args[0] {
-	case "slots":
-		have = p.g.check.Slots()
-	case "chains":
-		have = p.g.check.Chains()
-	case "next":
-		have = int(p.g.check.Next(st.args[1]))
-	default:
-		p.fail(st, "nothing is known of %q; it is slots, chains or next", st.args[0])
+	e, err := parseExpectation(st.args)
+	if err != nil {
+		p.fail(st, "%v", err)
 		return
 	}
-	if have != want {
-		p.fail(st, "expected %s to be %d, it is %d", strings.Join(st.args[:len(st.args)-1], " "), want, have)
+	if text := e.judge(p.g.check); text != "" {
+		p.fail(st, "%s", text)
 	}
 }
 

@@ -16,20 +16,24 @@ import (
 //
 //	world embedded|shared      first; the world's kind
 //	timing NAME=DURATION …     of every node: settle-age-cap, trim-grace, …
-//	node NAME [KEY=VALUE …]    a node; keys: serve, audit, star, window, workers, era
+//	node NAME [KEY=VALUE …]    a node; its keys are in docs/simulator.md
 //	start NAME …               begins a process
-//	create STREAM …            s1..s20 stands for twenty of them
+//	create STREAM … [age=DURATION] [bytes=N]
+//	                           s1..s20 stands for twenty of them
+//	policy STREAM … [age=DURATION] [bytes=N]
+//	                           what is not given has no bound
 //	append STREAM … [records=N] [size=N] [times=N] [after=DURATION]
 //	                           by a producer for each stream, side by side, each
 //	                           repeated until its outcome is definite
-//	trim STREAM OFFSET         the first that stays readable; the spans below are killed
+//	trim STREAM OFFSET         the first that stays readable
+//	delete STREAM …
 //	tick DURATION              lets time pass
 //	kill|drain|pause|resume NAME …
 //	pause NAME … at=put        not now, but in the moment in which it has next put a
 //	                           settled object, and has not named it yet
 //	converge                   no faults; until nothing is left to do
 //	read STREAM …              reads all of it back
-//	expect slots N | next STREAM N | chains N
+//	expect SUBJECT [NAME] [N]  N may be 3, <=3 or >=3; the subjects are in expect.go
 type Script struct {
 	Name     string
 	Embedded bool
@@ -57,7 +61,7 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 		}
 		st := statement{line: n, verb: words[0], opts: map[string]string{}}
 		for _, w := range words[1:] {
-			if k, v, ok := strings.Cut(w, "="); ok {
+			if k, v, ok := strings.Cut(w, "="); ok && k != "<" && k != ">" {
 				st.opts[k] = v
 				continue
 			}
@@ -87,8 +91,11 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 			}
 			err = s.checkNodes(st)
 			s.steps = append(s.steps, st)
-		case "create", "append", "trim", "tick", "converge", "read", "expect":
+		case "create", "append", "policy", "trim", "delete", "tick", "converge", "read":
 			err = checkStatement(st)
+			s.steps = append(s.steps, st)
+		case "expect":
+			_, err = parseExpectation(st.args)
 			s.steps = append(s.steps, st)
 		default:
 			err = fmt.Errorf("no such statement: %q", st.verb)
@@ -157,6 +164,8 @@ func setTiming(t *catalog.Timing, opts map[string]string) error {
 			t.SessionTTL = d
 		case "max-clock-skew":
 			t.MaxClockSkew = d
+		case "undelete-window":
+			t.UndeleteWindow = d
 		default:
 			return fmt.Errorf("no such timing: %s", k)
 		}
@@ -193,6 +202,12 @@ func (s *Script) addNode(st statement, t catalog.Timing) error {
 			c.FlightBytes = n
 		case "settle-min":
 			c.SettleObjectMin = int64(n)
+		case "gc-bytes":
+			c.GCMinDeadBytes = int64(n)
+		case "idle":
+			c.IdleInterval, err = time.ParseDuration(v)
+		case "leases":
+			c.NoLeases, err = !b, berr
 		default:
 			return fmt.Errorf("a node has no %q", k)
 		}
@@ -233,19 +248,17 @@ func checkStatement(st statement) error {
 		if _, err := strconv.ParseUint(st.args[1], 10, 64); err != nil {
 			return fmt.Errorf("trim: %q is not an offset", st.args[1])
 		}
-	case "create", "append", "read":
+	case "create", "append", "read", "policy", "delete":
 		if len(st.args) == 0 {
 			return fmt.Errorf("%s needs a stream", st.verb)
 		}
-	case "expect":
-		if len(st.args) < 2 {
-			return fmt.Errorf("expect needs a subject and a number")
-		}
-		if _, err := strconv.Atoi(st.args[len(st.args)-1]); err != nil {
-			return fmt.Errorf("expect: %q is not a number", st.args[len(st.args)-1])
+	}
+	if v, ok := st.opts["age"]; ok {
+		if d, err := time.ParseDuration(v); err != nil || d < time.Millisecond {
+			return fmt.Errorf("%s: age=%s is no duration of a millisecond or more", st.verb, v)
 		}
 	}
-	for _, k := range []string{"records", "size", "times"} {
+	for _, k := range []string{"records", "size", "times", "bytes"} {
 		if v, ok := st.opts[k]; ok {
 			if _, err := strconv.Atoi(v); err != nil {
 				return fmt.Errorf("%s: %q is not a number", k, v)
@@ -253,6 +266,12 @@ func checkStatement(st statement) error {
 		}
 	}
 	return nil
+}
+
+// policy is what a statement's age and bytes say.
+func (st *statement) policy() catalog.Policy {
+	age, _ := time.ParseDuration(st.opts["age"]) // checked when it was parsed
+	return catalog.Policy{MaxAgeMS: age.Milliseconds(), MaxBytes: uint64(st.number("bytes", 0))}
 }
 
 func (st *statement) number(key string, def int) int {

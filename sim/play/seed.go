@@ -45,15 +45,15 @@ func Seed(seed uint64, opt Options) Outcome {
 		g.up(name)
 	}
 	for i, wp := range p.writers {
-		g.goClient(fmt.Sprintf("w%d", i), func(ctx context.Context, c *sim.Client) { g.write(ctx, c, wp) })
+		g.goClient(fmt.Sprintf("w%d", i), func(ctx context.Context, c *sim.Client) { g.write(ctx, c, &p, wp) })
 	}
 	for i := range p.readers {
 		g.goClient(fmt.Sprintf("r%d", i), func(ctx context.Context, c *sim.Client) {
 			g.read(ctx, c, p.streams, 40, 2*time.Second)
 		})
 	}
-	if p.trims > 0 {
-		g.goClient("trims", func(ctx context.Context, c *sim.Client) { g.trims(ctx, c, p) })
+	if p.lives.rounds > 0 {
+		g.goClient("lives", func(ctx context.Context, c *sim.Client) { g.live(ctx, c, &p) })
 	}
 	if p.chaos.every > 0 {
 		g.chaos(p.chaos)
@@ -66,6 +66,7 @@ func Seed(seed uint64, opt Options) Outcome {
 		g.finish(converged)
 	}
 	if converged {
+		g.quiet()
 		g.readBack()
 		g.drain()
 	}

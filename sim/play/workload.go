@@ -34,9 +34,9 @@ type writerPlan struct {
 }
 
 // write runs a writer to its end.
-func (g *game) write(ctx context.Context, c *sim.Client, plan writerPlan) {
+func (g *game) write(ctx context.Context, c *sim.Client, p *plan, plan writerPlan) {
 	for _, s := range plan.streams {
-		g.create(ctx, c, s)
+		g.create(ctx, c, s, p.policyOf(s))
 	}
 	producers := make(map[string]*producer)
 	for i := 0; i < plan.appends && ctx.Err() == nil && g.w.Found() == nil; i++ {
@@ -89,7 +89,12 @@ func (g *game) burst(ctx context.Context, c *sim.Client, plan writerPlan, stream
 // produce sends the producer's next append until its outcome is definite. A
 // producer whose state was lost goes on in a new epoch.
 func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream string, n, size int) bool {
-	if p.fresh {
+	if p.fresh || p.lives != g.lives(stream) {
+		if !p.fresh {
+			// Another stream of that name, to which this is a new producer.
+			p.epoch, p.seq, p.fresh = p.epoch+1, 0, true
+		}
+		p.lives = g.lives(stream)
 		since, ok := g.nextOffset(ctx, c, stream)
 		if !ok {
 			return false
@@ -103,6 +108,7 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 	} else {
 		a = g.newAppend(stream, n, size, true)
 	}
+	a.lives = p.lives
 	a.producer = &format.Producer{ID: p.id, Epoch: p.epoch, Seq: p.seq, Since: p.since}
 	if !g.appendUntil(ctx, c, a) {
 		p.epoch++
@@ -116,12 +122,14 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 // forgotten sends a new producer's first append, then those of more other producers than a head
 // remembers, then the first one again: it is there once, whatever became of its first try.
 func (g *game) forgotten(ctx context.Context, c *sim.Client, plan writerPlan, stream string, n, size int) {
+	lives := g.lives(stream)
 	since, ok := g.nextOffset(ctx, c, stream)
 	if !ok {
 		return
 	}
 	first := func() appendArgs {
 		a := g.newAppend(stream, n, size, true)
+		a.lives = lives
 		a.producer = &format.Producer{ID: fmt.Sprintf("%s/%d", c.Name(), a.id), Since: since}
 		return a
 	}
@@ -195,48 +203,6 @@ func (g *game) expect(ctx context.Context, c *sim.Client, stream string, n, size
 	known, there := g.appendOnce(ctx, c, a, c.Rand.N(len(g.order)))
 	if known && !there {
 		g.w.Mark("client/expectation-failed")
-	}
-}
-
-// trims moves watermarks now and then, never beyond what was absorbed: of one stream,
-// or of all side by side, so that many killers meet at one packed object.
-func (g *game) trims(ctx context.Context, c *sim.Client, p plan) {
-	for i := 0; i < p.trims && ctx.Err() == nil && g.w.Found() == nil; i++ {
-		_ = c.Clock().Sleep(ctx, c.Rand.Between(p.trimGap/2, p.trimGap))
-		chosen := p.streams
-		if !p.trimAll {
-			at := c.Rand.N(len(p.streams))
-			chosen = p.streams[at : at+1]
-		}
-		left := 1
-		done := c.Clock().NewParker()
-		end := func() {
-			if left--; left == 0 {
-				done.Unpark()
-			}
-		}
-		for _, stream := range chosen {
-			next := g.check.Next(stream)
-			on := g.serving(c.Rand.N(len(g.order)))
-			if on == nil || next == 0 {
-				continue
-			}
-			upTo := next
-			if !p.trimAll {
-				upTo = uint64(c.Rand.N(int(next) + 1))
-			}
-			left++
-			c.Go(func(ctx context.Context) {
-				defer end()
-				if err := g.trim(ctx, c, on, stream, upTo, p.atOnce); err != nil {
-					g.w.Mark("client/trim-failed")
-					return
-				}
-				g.w.Mark("client/trimmed")
-			})
-		}
-		end()
-		_ = done.Park(ctx)
 	}
 }
 

@@ -1,0 +1,214 @@
+package play
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/check"
+)
+
+// lives tells the streams apart that have had a name: how many deletions of one have
+// ended, whether one is under way, and whether a stream of that name is there as far as its
+// creator knows.
+type lives struct {
+	ended           int
+	deleting, there bool
+}
+
+func (g *game) lives(stream string) lives { return g.deletions[stream] }
+
+// found judges an answer that there is no such stream: there was one all the while, unless one
+// was deleted.
+func (g *game) found(stream string, before lives, err error) {
+	if errors.Is(err, catalog.ErrNoStream) && before.there && before == g.lives(stream) {
+		g.w.Finding(check.Lost, stream, fmt.Sprintf("stream %q was not found, and nobody has deleted it: %v", stream, err))
+	}
+}
+
+// until calls do with a process that serves, again until it returns true.
+func (g *game) until(ctx context.Context, c *sim.Client, do func(p *Process) bool) {
+	for ctx.Err() == nil && g.w.Found() == nil {
+		if p := g.serving(c.Rand.N(len(g.order))); p != nil && do(p) {
+			return
+		}
+		_ = c.Clock().Sleep(ctx, 100*time.Millisecond)
+	}
+}
+
+// create makes a stream, again until it is there.
+func (g *game) create(ctx context.Context, c *sim.Client, name string, policy catalog.Policy) {
+	g.until(ctx, c, func(p *Process) bool {
+		err, lost := sim.Call(ctx, c, p.Inc, "create", func(ctx context.Context) error {
+			_, _, err := p.Cat.CreateStream(ctx, name, policy)
+			return err
+		})
+		return lost == nil && err == nil
+	})
+	if l := g.deletions[name]; !l.deleting {
+		l.there = true
+		g.deletions[name] = l
+	}
+}
+
+// deleteStream deletes the stream of that name, again until it is: of several that it has had,
+// the one that it had when this began.
+func (g *game) deleteStream(ctx context.Context, c *sim.Client, name string) {
+	l := g.deletions[name]
+	l.deleting, l.there = true, false
+	g.deletions[name] = l
+	id := catalog.StreamID(0)
+	g.until(ctx, c, func(p *Process) bool {
+		err, lost := sim.Call(ctx, c, p.Inc, "delete", func(ctx context.Context) error {
+			if id == 0 {
+				var err error
+				if id, err = p.Cat.FindStream(ctx, name); err != nil {
+					return err
+				}
+			}
+			_, err := p.Cat.DeleteStream(ctx, id)
+			return err
+		})
+		if lost != nil || err != nil && !errors.Is(err, catalog.ErrNoStream) {
+			return false
+		}
+		if id != 0 {
+			g.check.Deleted(id)
+		}
+		return true
+	})
+	l.ended, l.deleting = l.ended+1, false
+	g.deletions[name] = l
+}
+
+// trim moves a stream's watermark, once.
+func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string, upTo uint64) error {
+	return g.change(ctx, c, p, "trim", name, func(ctx context.Context, id catalog.StreamID) error {
+		g.check.Trimming(id, upTo)
+		_, err := p.Cat.TrimStream(ctx, id, upTo)
+		return err
+	})
+}
+
+// setPolicy gives a stream a policy, once.
+func (g *game) setPolicy(ctx context.Context, c *sim.Client, p *Process, name string, policy catalog.Policy) error {
+	return g.change(ctx, c, p, "policy", name, func(ctx context.Context, id catalog.StreamID) error {
+		_, err := p.Cat.SetPolicy(ctx, id, policy)
+		return err
+	})
+}
+
+func (g *game) change(ctx context.Context, c *sim.Client, p *Process, what, name string, do func(context.Context, catalog.StreamID) error) error {
+	err, lost := sim.Call(ctx, c, p.Inc, what, func(ctx context.Context) error {
+		id, err := p.Cat.FindStream(ctx, name)
+		if err != nil {
+			return err
+		}
+		return do(ctx, id)
+	})
+	if lost != nil {
+		return lost
+	}
+	return err
+}
+
+// livesPlan is what befalls streams beside appends: trims, policies, and their end. Each
+// chance is that of a round.
+type livesPlan struct {
+	rounds               int
+	gap                  time.Duration // between rounds, at most
+	all                  bool          // each round is of every stream, side by side
+	trim, policy, remove float64
+	age                  time.Duration // policies go up to it
+	bytes                int           // likewise
+	away                 time.Duration // a name is free for so long, at most, before it is used again
+	policies             []catalog.Policy
+}
+
+// drawPolicy draws a policy: by age, by bytes, by both, or none.
+func (l *livesPlan) drawPolicy(r *sim.Rand) catalog.Policy {
+	var p catalog.Policy
+	kind := r.N(5)
+	if kind == 1 || kind == 3 {
+		p.MaxAgeMS = r.Between(time.Millisecond, l.age).Milliseconds() + 1
+	}
+	if kind == 2 || kind == 3 {
+		p.MaxBytes = uint64(1 + r.N(l.bytes))
+	}
+	return p
+}
+
+// policyOf is the policy that a stream is created with.
+func (p *plan) policyOf(stream string) catalog.Policy {
+	for i, s := range p.streams {
+		if s == stream && i < len(p.lives.policies) {
+			return p.lives.policies[i]
+		}
+	}
+	return catalog.Policy{}
+}
+
+// live plays what befalls streams: of one stream a round, or of all side by side, so that many
+// killers meet at one packed object.
+func (g *game) live(ctx context.Context, c *sim.Client, p *plan) {
+	l := &p.lives
+	for i := 0; i < l.rounds && ctx.Err() == nil && g.w.Found() == nil; i++ {
+		_ = c.Clock().Sleep(ctx, c.Rand.Between(l.gap/2, l.gap))
+		chosen := p.streams
+		if !l.all {
+			at := c.Rand.N(len(p.streams))
+			chosen = p.streams[at : at+1]
+		}
+		left := 1
+		done := c.Clock().NewParker()
+		end := func() {
+			if left--; left == 0 {
+				done.Unpark()
+			}
+		}
+		kind := c.Rand.Float64()
+		for _, stream := range chosen {
+			left++
+			c.Go(func(ctx context.Context) {
+				defer end()
+				g.befall(ctx, c, p, stream, kind)
+			})
+		}
+		end()
+		_ = done.Park(ctx)
+	}
+}
+
+// befall does to one stream what the round's draw says.
+func (g *game) befall(ctx context.Context, c *sim.Client, p *plan, stream string, kind float64) {
+	l := &p.lives
+	on := g.serving(c.Rand.N(len(g.order)))
+	switch {
+	case on == nil:
+	case kind < l.trim:
+		next := g.check.Next(stream)
+		upTo := next
+		if !l.all {
+			upTo = uint64(c.Rand.N(int(next) + 1))
+		}
+		g.noted("trim", g.trim(ctx, c, on, stream, upTo))
+	case kind < l.trim+l.policy:
+		g.noted("policy", g.setPolicy(ctx, c, on, stream, l.drawPolicy(c.Rand)))
+	case kind < l.trim+l.policy+l.remove:
+		g.deleteStream(ctx, c, stream)
+		g.w.Mark("client/deleted")
+		_ = c.Clock().Sleep(ctx, c.Rand.Between(0, l.away))
+		g.create(ctx, c, stream, l.drawPolicy(c.Rand))
+	}
+}
+
+func (g *game) noted(what string, err error) {
+	if err != nil {
+		g.w.Mark("client/" + what + "-failed")
+		return
+	}
+	g.w.Mark("client/" + what)
+}

@@ -1,0 +1,143 @@
+package play
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nova-store/nova/auditor"
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/check"
+)
+
+// quiet judges a world that has converged, in which nobody asks for anything and all nodes stay as
+// they are: invariants 5 and 9.
+func (g *game) quiet() {
+	if g.w.Found() != nil {
+		return
+	}
+	// Announcements of the dead end with their sessions; then a pass of each member reads the roster.
+	most := time.Minute
+	for _, name := range g.order {
+		cfg := g.configs[name]
+		most += 3*cfg.Timing.SessionTTL + 3*cfg.IdleInterval
+	}
+	r := g.w.RunUntil(func() bool { return g.seats() == "" }, most)
+	switch {
+	case g.w.Found() != nil:
+		return
+	case r.Reason != sim.Reached:
+		g.w.Finding(check.Seats, "ring", fmt.Sprintf("%v after the last change of the roster: %s", most, g.seats()))
+		return
+	}
+	g.idle()
+}
+
+// members are the auditors of living processes, by the names that they are announced with.
+func (g *game) members() (names []string, of map[string]*auditor.Auditor) {
+	of = make(map[string]*auditor.Auditor)
+	for _, name := range g.order {
+		if p := g.processes[name]; p != nil && p.Auditor != nil && !p.Inc.Dead() && !p.Inc.Paused() {
+			names = append(names, name)
+			of[name] = p.Auditor
+		}
+	}
+	slices.Sort(names)
+	return names, of
+}
+
+// seats says what is wrong with the seats that the ring has dealt, or "": every member sees
+// the same roster, every shard has one owner, and every star with a chain one seat.
+func (g *game) seats() string {
+	names, of := g.members()
+	if len(names) == 0 {
+		return ""
+	}
+	owners := make([]string, catalog.Shards)
+	placed := make(map[string]string)
+	for _, name := range names {
+		seat := of[name].Seat()
+		if !slices.Equal(seat.Members, names) {
+			return fmt.Sprintf("%s takes %v for the roster, which is %v", name, seat.Members, names)
+		}
+		for _, shard := range seat.Shards {
+			if owners[shard] != "" {
+				return fmt.Sprintf("shard %02x belongs to %s and to %s", shard, owners[shard], name)
+			}
+			owners[shard] = name
+		}
+		for _, star := range seat.Stars {
+			if placed[star] != "" {
+				return fmt.Sprintf("the chains of star %s are placed at %s and at %s", star, placed[star], name)
+			}
+			placed[star] = name
+		}
+	}
+	if shard := slices.Index(owners, ""); shard >= 0 {
+		return fmt.Sprintf("shard %02x belongs to nobody", shard)
+	}
+	for _, star := range g.check.ChainStars() {
+		if placed[star] == "" {
+			return fmt.Sprintf("the chains of star %s are placed nowhere", star)
+		}
+	}
+	return ""
+}
+
+// idlePasses is for how many passes of each member idle watches.
+const idlePasses = 4
+
+// idle is invariant 9 at its plainest: where no work is armed, what a pass asks of the store is
+// bounded by a constant, whatever streams, objects and retired chains there are, and of the
+// bucket it asks nothing.
+func (g *game) idle() {
+	names, _ := g.members()
+	for _, name := range names {
+		cfg := g.configs[name]
+		d := idlePasses * cfg.IdleInterval
+		before := g.asked(name)
+		if r := g.w.RunFor(d); r.Reason != sim.TimeUp && r.Reason != sim.Idle {
+			return
+		}
+		if g.check.Unsettled(g.stars()) != "" {
+			return // a policy's time has come: that is work
+		}
+		spent := g.asked(name)
+		store, bucket := spent.store-before.store, spent.bucket-before.bucket
+		if most := g.idleMost(&cfg, d); store > most {
+			g.w.Finding(check.Cost, name, fmt.Sprintf("in %v without work it asked the store %d times; what idle passes need comes to %d at most", d, store, most))
+		}
+		if bucket > 0 {
+			g.w.Finding(check.Cost, name, fmt.Sprintf("in %v without work it asked the bucket %d times", d, bucket))
+		}
+	}
+}
+
+// idleMost bounds the calls that a node needs in d when it has nothing to do: in a pass the roster, the stars and a
+// look at the front of each queue's shards, as many a call as the store takes; two sessions, a route and the node's stats
+// kept alive; and a look at each live chain now and then. Streams and objects do not enter.
+func (g *game) idleMost(cfg *NodeConfig, d time.Duration) int {
+	ranges := len(catalog.Queues()) * catalog.Shards
+	ops := g.w.MaxOps()
+	pass := (ranges+ops-1)/ops + 8
+	passes := int(d/cfg.IdleInterval) + 2
+	looks := g.check.Chains() * (int(d/catalog.MinRearm) + 2)
+	kept := 6 * (int(d/(cfg.Timing.SessionTTL/3)) + 2)
+	return passes*pass + 12*looks + kept + 20
+}
+
+type asked struct{ store, bucket int }
+
+// asked is how many calls a node has made of its dependencies.
+func (g *game) asked(name string) asked {
+	n := g.w.Node(name)
+	a := asked{}
+	for _, op := range []sim.Op{sim.OpGet, sim.OpScan, sim.OpPeek, sim.OpCommit} {
+		a.store += n.Ops(op)
+	}
+	for _, op := range []sim.Op{sim.OpBucketPut, sim.OpBucketGet, sim.OpBucketStat, sim.OpBucketDelete, sim.OpBucketList} {
+		a.bucket += n.Ops(op)
+	}
+	return a
+}
