@@ -31,6 +31,7 @@ type keyspace struct {
 	intents    map[string]catalog.Intent
 	reaps      map[string]int // object → standing reap-checks
 	retentions map[catalog.StreamID][]string
+	teardowns  map[catalog.StreamID]int
 	schedule   map[string]bool
 	pending    map[string]bool
 	wantSched  map[string]bool
@@ -65,7 +66,7 @@ func (s *faultStore) read() *keyspace {
 		heads: map[catalog.StreamID]catalog.Head{}, marks: map[catalog.StreamID]catalog.Mark{},
 		streams: map[catalog.StreamID]catalog.Stream{}, names: map[string]catalog.StreamID{},
 		spans: map[catalog.StreamID][]catalog.Span{}, refs: map[string]map[string]bool{},
-		intents: map[string]catalog.Intent{}, reaps: map[string]int{}, retentions: map[catalog.StreamID][]string{},
+		intents: map[string]catalog.Intent{}, reaps: map[string]int{}, retentions: map[catalog.StreamID][]string{}, teardowns: map[catalog.StreamID]int{},
 		schedule: map[string]bool{}, pending: map[string]bool{}, wantSched: map[string]bool{}, wantPend: map[string]bool{},
 	}
 	for key, r := range s.mirror {
@@ -155,6 +156,11 @@ func (k *keyspace) readDue(key string, p []string, value []byte) {
 		id := catalog.StreamID(hexNumber(f[1]))
 		inShard(f[1])
 		k.retentions[id] = append(k.retentions[id], key)
+	case catalog.Teardown:
+		inShard(f[1])
+		hexNumber(f[0])
+		must(catalog.DecodeTeardownMarker(value))
+		k.teardowns[catalog.StreamID(hexNumber(f[1]))]++
 	case catalog.Orphan:
 		inShard(p[3])
 		k.intents[strings.ReplaceAll(p[3], "!", "/")] = must(catalog.DecodeIntent(value))
@@ -340,13 +346,19 @@ func (w *world) checkStreams(k *keyspace) {
 		switch keys := k.retentions[id]; {
 		case mark.RetentionKey == "" && len(keys) > 0, mark.RetentionKey != "" && (len(keys) != 1 || keys[0] != mark.RetentionKey):
 			w.fail("stream %v has the retention markers %q, its mark names %q", id, keys, mark.RetentionKey)
-		case head.Next > 0 && len(keys) == 0:
-			w.fail("stream %v has records and no retention marker", id)
+		case len(keys) == 0:
+			if why := k.owesRetention(id); why != "" {
+				w.fail("stream %v has no retention marker, and %s", id, why)
+			}
 		}
+		w.checkLife(k, id)
 		if w.last != nil && head.Next < w.last.heads[id].Next {
 			w.fail("4: the next offset of stream %v went back", id)
 		}
-		next := min(w.killed[id], head.Next)
+		next := min(max(w.killed[id], mark.Watermark), head.Next)
+		if k.streams[id].State == catalog.StreamTearing {
+			next = head.Next
+		}
 		for i, s := range k.spans[id] {
 			if i == 0 && s.First < next {
 				next = s.First // not killed yet
@@ -376,8 +388,80 @@ func (w *world) checkStreams(k *keyspace) {
 	if refs != wantRefs {
 		w.fail("%d refs for %d spans outside slots", refs, wantRefs)
 	}
-	if len(k.names) != len(k.streams) {
-		w.fail("%d names for %d streams", len(k.names), len(k.streams))
+	active := 0
+	for _, s := range k.streams {
+		if s.State == catalog.StreamActive {
+			active++
+		}
+	}
+	if len(k.names) != active {
+		w.fail("%d names for %d active streams", len(k.names), active)
+	}
+	w.checkGone(k)
+}
+
+// owesRetention tells for what, if anything, a stream's retention must be armed.
+func (k *keyspace) owesRetention(id catalog.StreamID) string {
+	if k.streams[id].State != catalog.StreamActive || len(k.spans[id]) == 0 {
+		return ""
+	}
+	first, p := k.spans[id][0], k.streams[id].Policy
+	switch {
+	case p.MaxAgeMS > 0:
+		return "its records grow old"
+	case first.First+first.Count <= k.marks[id].Watermark:
+		return "a span lies below its watermark"
+	case p.MaxBytes > 0 && k.heads[id].Bytes >= first.BytePos+p.MaxBytes:
+		return "a span is expired by size"
+	}
+	return ""
+}
+
+// checkLife demands that a stream only goes forward from active to deleted to tearing, with a teardown
+// marker from the deletion on, and that its watermark never goes back.
+func (w *world) checkLife(k *keyspace, id catalog.StreamID) {
+	s := k.streams[id]
+	if want := map[bool]int{true: 1}[s.State != catalog.StreamActive]; k.teardowns[id] != want {
+		w.fail("stream %v is in state %v and has %d teardown markers", id, s.State, k.teardowns[id])
+	}
+	if w.last != nil && (s.State < w.last.streams[id].State || k.marks[id].Watermark < w.last.marks[id].Watermark) {
+		w.fail("4: stream %v went back", id)
+	}
+}
+
+// checkGone demands that a stream leaves nothing behind when its records go, and that no settle job is still
+// at its records by then.
+func (w *world) checkGone(k *keyspace) {
+	for id := range k.spans {
+		if _, ok := k.heads[id]; !ok {
+			w.fail("2: spans of stream %v outlive it", id)
+		}
+	}
+	if len(k.streams) != len(k.heads) || len(k.heads) != len(k.marks) {
+		w.fail("%d streams have %d heads and %d marks", len(k.streams), len(k.heads), len(k.marks))
+	}
+	for id := range k.retentions {
+		if _, ok := k.heads[id]; !ok {
+			w.fail("a retention marker of stream %v outlives it", id)
+		}
+	}
+	for id := range k.teardowns {
+		if _, ok := k.heads[id]; !ok {
+			w.fail("a teardown marker of stream %v outlives it", id)
+		}
+	}
+	if w.last == nil {
+		return
+	}
+	for id, head := range w.last.heads {
+		if _, ok := k.heads[id]; ok {
+			continue
+		}
+		for _, l := range head.Chains {
+			if chain, ok := k.chains[l.Chain]; ok && (l.Slot >= chain.Checkpoint || k.inBatch(l.Chain, l.Slot)) {
+				w.fail("stream %v is gone while slot %d of %v, its last there, is owed", id, l.Slot, l.Chain)
+			}
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -222,6 +223,87 @@ func (w *world) kill(id catalog.StreamID, upTo uint64) error {
 	return err
 }
 
+// retain runs the retention duty on one marker.
+func (w *world) retain(m catalog.MarkerAt) error {
+	id := must(catalog.ParseStreamID(m.Due.Subject))
+	v, err := w.cat.ReadAnyStream(w.ctx, id)
+	switch {
+	case errors.Is(err, catalog.ErrNoStream):
+		return w.cat.ResolveStrayRetention(w.ctx, m, catalog.StreamView{ID: id})
+	case err != nil:
+		return err
+	case v.Mark.RetentionKey != m.Due.Key:
+		return w.cat.ResolveStrayRetention(w.ctx, m, v)
+	case v.Stream.State != catalog.StreamActive:
+		return w.cat.ResolveRetention(w.ctx, m, v, 0)
+	}
+	r, err := w.cat.Readable(w.ctx, v, w.clk.Now())
+	if err != nil {
+		return err
+	}
+	if v, err = w.cat.AdvanceWatermark(w.ctx, v, r.First, r.FirstBytes); err != nil {
+		return err
+	}
+	if err := w.killBelow(id, v.Mark.Watermark); err != nil {
+		return err
+	}
+	left, _, err := w.cat.Spans(w.ctx, id, v.Mark.Watermark, 1)
+	if err != nil {
+		return err
+	}
+	var next catalog.Expiring
+	if len(left) > 0 {
+		next = v.Expiring(left[0].Span)
+	}
+	if next.At.IsZero() {
+		return w.cat.ResolveRetention(w.ctx, m, v, next.Bytes)
+	}
+	return w.cat.RearmRetention(w.ctx, m, v, next.At, next.Bytes, false)
+}
+
+// killBelow kills spans of a stream that end below an offset, until none is left.
+func (w *world) killBelow(id catalog.StreamID, end uint64) error {
+	below := func(s catalog.SpanAt) bool { return s.Span.Last() < end }
+	for {
+		spans, _, err := w.cat.Spans(w.ctx, id, 0, 4)
+		if err != nil {
+			return err
+		}
+		spans = slices.DeleteFunc(spans, func(s catalog.SpanAt) bool { return !below(s) })
+		if len(spans) == 0 {
+			return nil
+		}
+		if _, err := w.cat.Kill(w.ctx, spans, below); err != nil {
+			return err
+		}
+	}
+}
+
+// tearDown runs the teardown duty on one marker.
+func (w *world) tearDown(m catalog.MarkerAt) error {
+	id := must(catalog.ParseStreamID(m.Due.Subject))
+	v, err := w.cat.BeginTeardown(w.ctx, m, id)
+	if errors.Is(err, catalog.ErrNoStream) {
+		return w.cat.ResolveStrayTeardown(w.ctx, m, v, id)
+	} else if err != nil {
+		return err
+	}
+	for _, l := range v.Head.Chains {
+		f, err := w.cat.FrontierOf(w.ctx, l.Chain, id)
+		if err != nil {
+			return err
+		}
+		if l.Slot >= f {
+			_, _, _ = w.cat.RipenOwed(w.ctx, l.Chain, 0, l.Slot+1)
+			return w.cat.RearmTeardown(w.ctx, m, 0)
+		}
+	}
+	if err := w.killBelow(id, math.MaxUint64); err != nil {
+		return err
+	}
+	return w.cat.FinishTeardown(w.ctx, m, v)
+}
+
 // leftovers lists what would be left behind once nothing is owed any more.
 func (w *world) leftovers() []string {
 	var out []string
@@ -233,8 +315,14 @@ func (w *world) leftovers() []string {
 		}
 	}
 	for _, key := range w.store.keys("due/") {
-		if !strings.HasPrefix(key, "due/retention/") {
+		// Only a max age keeps a marker standing.
+		if p := strings.Split(key, "~"); !strings.HasPrefix(key, "due/retention/") || w.last.streams[catalog.StreamID(hexNumber(p[1]))].Policy.MaxAgeMS == 0 {
 			out = append(out, key)
+		}
+	}
+	for id, s := range w.store.read().streams {
+		if s.State != catalog.StreamActive {
+			out = append(out, catalog.StreamKey(id))
 		}
 	}
 	refs := w.store.read().refs

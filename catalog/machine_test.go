@@ -60,6 +60,11 @@ var actions = []struct {
 	{"orphan", 4, (*machine).orphanSome},
 	{"reap", 8, (*machine).reapSome},
 	{"kill", 4, (*machine).killSome},
+	{"trim", 2, (*machine).trimSome},
+	{"policy", 2, (*machine).setPolicy},
+	{"delete", 1, (*machine).deleteSome},
+	{"retention", 6, (*machine).retainSome},
+	{"teardown", 4, (*machine).tearDownSome},
 	{"lease", 1, (*machine).lease},
 	{"late", 4, (*machine).landLate},
 	{"time", 8, (*machine).pass},
@@ -322,10 +327,46 @@ func (m *machine) orphanSome() {
 	}
 }
 
+// killSome does at once what a trim and a retention run do.
 func (m *machine) killSome() {
+	id, ok := pick(m, m.streams)
+	if !ok {
+		return
+	}
+	next := m.last.heads[id].Next
+	mark, err := m.cat.TrimStream(m.ctx, id, min(m.killed[id]+uint64(m.rng.IntN(5)), next))
+	if err == nil {
+		_ = m.kill(id, mark.Watermark)
+	}
+}
+
+func (m *machine) trimSome() {
 	if id, ok := pick(m, m.streams); ok {
-		next := m.last.heads[id].Next
-		_ = m.kill(id, m.killed[id]+min(uint64(m.rng.IntN(5)), next-min(m.killed[id], next)))
+		_, _ = m.cat.TrimStream(m.ctx, id, uint64(m.rng.IntN(int(m.last.heads[id].Next)+2)))
+	}
+}
+
+func (m *machine) setPolicy() {
+	if id, ok := pick(m, m.streams); ok {
+		_, _ = m.cat.SetPolicy(m.ctx, id, catalog.Policy{MaxAgeMS: int64(m.rng.IntN(3)) * 90_000, MaxBytes: uint64(m.rng.IntN(3)) * 25})
+	}
+}
+
+func (m *machine) deleteSome() {
+	if id, ok := pick(m, m.streams); ok {
+		_, _ = m.cat.DeleteStream(m.ctx, id)
+	}
+}
+
+func (m *machine) retainSome() {
+	if marker, ok := m.queued(catalog.Retention); ok {
+		_ = m.retain(marker)
+	}
+}
+
+func (m *machine) tearDownSome() {
+	if marker, ok := m.queued(catalog.Teardown); ok {
+		_ = m.tearDown(marker)
 	}
 }
 
@@ -368,7 +409,7 @@ func (m *machine) converge() {
 	}
 	for range 40 {
 		m.clk.now = m.clk.now.Add(10 * time.Minute)
-		for _, q := range []catalog.Queue{catalog.Settle, catalog.TrimCheck, catalog.Reap, catalog.Orphan} {
+		for _, q := range []catalog.Queue{catalog.Teardown, catalog.Settle, catalog.Retention, catalog.Reap, catalog.TrimCheck, catalog.Orphan} {
 			for _, key := range m.store.keys("due/" + string(q) + "/") {
 				if _, stands := m.store.mirror[key]; stands {
 					m.duty(q, key)
@@ -388,6 +429,10 @@ func (m *machine) converge() {
 func (m *machine) duty(q catalog.Queue, key string) {
 	var err error
 	switch marker := m.marker(key); q {
+	case catalog.Teardown:
+		err = m.tearDown(marker)
+	case catalog.Retention:
+		err = m.retain(marker)
 	case catalog.Settle:
 		err = m.settle(marker)
 	case catalog.TrimCheck:

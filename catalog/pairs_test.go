@@ -85,6 +85,12 @@ func newScene(t *testing.T, maxOps int, fail func(string, ...any)) *scene {
 	stage("put", 1, spans(c.s0, 2, 2)) // over the half-swapped one's span: it loses its ref
 	stage("half", 2, spans(c.s0, 4, 1), spans(c.s1, 3, 1))
 	stage("swapped", 2, spans(c.s0, 5, 1))
+	// A stream that was deleted, with a record in a slot that is owed.
+	gone := w.createStream("gone")
+	w.putSlot(c.a, 0, func(o *object) { w.record(o, gone, 1, format.Append{}) })
+	c.ok(w.absorb(c.a, 1, false))
+	_, err := w.cat.DeleteStream(w.ctx, gone)
+	c.no(err)
 	// Slots that are durable and not absorbed; b leaves a gap, and its session is gone.
 	// Behind those, flights with bundles: of a one that is announced, and one whose bundle is
 	// put; of b one that only lacks its absorb, and one beyond the gap.
@@ -128,6 +134,14 @@ func sceneActions() map[string]func(c *scene) {
 		"reap":         func(c *scene) { c.each(catalog.Reap, "", c.reap) },
 		"kill s0":      func(c *scene) { _ = c.kill(c.s0, 6) },
 		"kill s1":      func(c *scene) { _ = c.kill(c.s1, 3) },
+		"trim s0":      func(c *scene) { _, _ = c.cat.TrimStream(c.ctx, c.s0, 3) },
+		"by bytes s0":  func(c *scene) { _, _ = c.cat.SetPolicy(c.ctx, c.s0, catalog.Policy{MaxBytes: 60}) },
+		"by age s0":    func(c *scene) { _, _ = c.cat.SetPolicy(c.ctx, c.s0, catalog.Policy{MaxAgeMS: 60_000}) },
+		"delete s0":    func(c *scene) { _, _ = c.cat.DeleteStream(c.ctx, c.s0) },
+		"delete s1":    func(c *scene) { _, _ = c.cat.DeleteStream(c.ctx, c.s1) },
+		"ripen owed":   func(c *scene) { _, _, _ = c.cat.RipenOwed(c.ctx, c.a.chain, 0, 4) },
+		"retention":    func(c *scene) { c.each(catalog.Retention, "", c.retain) },
+		"teardown":     func(c *scene) { c.each(catalog.Teardown, "", c.tearDown) },
 		"kill s0 less": func(c *scene) { _ = c.kill(c.s0, 2) },
 		"put": func(c *scene) {
 			c.putSlot(c.a, 1, func(o *object) { c.record(o, c.s0, 1, format.Append{}) })
