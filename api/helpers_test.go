@@ -21,6 +21,7 @@ import (
 	"github.com/nova-store/nova/metastore/pebblestore"
 	"github.com/nova-store/nova/objstore/dirbucket"
 	"github.com/nova-store/nova/star"
+	"github.com/nova-store/nova/verify"
 )
 
 // node is a real star on the embedded store and a directory, behind a real server.
@@ -74,7 +75,9 @@ func startNode(t *testing.T, log io.Writer, opts star.Options) *node {
 	})
 	<-ready.minted
 
-	n := serve(t, api.New(service.New(st, cat, clk), clk, api.Options{Logger: logger}))
+	n := serve(t, api.New(service.New(st, cat, clk), clk, api.Options{Logger: logger, Verify: func(ctx context.Context, o verify.Options) (verify.Report, error) {
+		return verify.Run(ctx, cat, bucket, clk, o)
+	}}))
 	n.dir, n.cat = dir, cat
 	return n
 }

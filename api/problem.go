@@ -42,6 +42,7 @@ const (
 	ProblemUnavailable     = problemBase + "unavailable"
 	ProblemCorruptedObject = problemBase + "corrupted-object"
 	ProblemTimeout         = problemBase + "request-timeout"
+	ProblemVerifying       = problemBase + "verify-running"
 	ProblemInternal        = problemBase + "internal"
 )
 
@@ -74,7 +75,7 @@ func (p *Problem) ContentType(string) string { return TypeProblem }
 
 // GetHeaders asks a client that was refused to come back later.
 func (p *Problem) GetHeaders() http.Header {
-	if p.Status != http.StatusServiceUnavailable {
+	if p.Status != http.StatusServiceUnavailable && p.Status != http.StatusTooManyRequests {
 		return nil
 	}
 	return http.Header{"Retry-After": {strconv.Itoa(retryAfterSeconds)}}

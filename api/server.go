@@ -20,6 +20,7 @@ import (
 
 	"github.com/nova-store/nova/api/service"
 	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/verify"
 )
 
 // DefaultInFlightBytes bounds the bodies of appends that are held at once, and likewise the
@@ -41,6 +42,8 @@ type Options struct {
 	InFlightBytes int64
 	// Version of the program, for the OpenAPI document.
 	Version string
+	// Verify checks all records and objects; nil: this server cannot.
+	Verify func(context.Context, verify.Options) (verify.Report, error)
 }
 
 // server holds what the operations share.
@@ -49,6 +52,8 @@ type server struct {
 	log    *slog.Logger
 	bodies *clock.Semaphore // of appends
 	pages  *clock.Semaphore // of reads
+	verify func(context.Context, verify.Options) (verify.Report, error)
+	checks *clock.Semaphore // one verify at a time
 }
 
 // New returns the handler of the whole interface.
@@ -66,6 +71,8 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 		svc: svc, log: opts.Logger,
 		bodies: clock.NewSemaphore(clk, opts.InFlightBytes),
 		pages:  clock.NewSemaphore(clk, opts.InFlightBytes),
+		verify: opts.Verify,
+		checks: clock.NewSemaphore(clk, 1),
 	}
 
 	config := huma.DefaultConfig("Nova", opts.Version)
@@ -82,6 +89,7 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	s.registerAppend(h)
 	s.registerRead(h)
 	s.registerOverview(h)
+	s.registerVerify(h)
 	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
 		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems
 	}

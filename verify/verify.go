@@ -87,25 +87,25 @@ type Finding struct {
 	Advice string `json:"advice"` // what to do
 }
 
-// Queue counts a queue's markers.
-type Queue struct {
+// QueueCount counts a queue's markers.
+type QueueCount struct {
 	Queue   catalog.Queue `json:"queue"`
 	Markers int           `json:"markers"`
 }
 
 // Report is what a run found.
 type Report struct {
-	Streams  int     `json:"streams"`
-	Spans    int     `json:"spans"`
-	Records  uint64  `json:"records"` // of streams, read and verified
-	Bytes    uint64  `json:"bytes"`   // their payload
-	Refs     int     `json:"refs"`
-	Objects  int     `json:"objects"` // settled objects, bundles, and slots that were read
-	Chains   int     `json:"chains"`
-	Queues   []Queue `json:"queues"`
-	Pending  int     `json:"pending"` // entries of the by-stream index
-	Listed   int     `json:"listed"`  // objects of the bucket's listing; 0 without one
-	Rechecks int     `json:"rechecks"`
+	Streams  int          `json:"streams"`
+	Spans    int          `json:"spans"`
+	Records  uint64       `json:"records"` // of streams, read and verified
+	Bytes    uint64       `json:"bytes"`   // their payload
+	Refs     int          `json:"refs"`
+	Objects  int          `json:"objects"` // settled objects, bundles, and slots that were read
+	Chains   int          `json:"chains"`
+	Queues   []QueueCount `json:"queues"`
+	Pending  int          `json:"pending"` // entries of the by-stream index
+	Listed   int          `json:"listed"`  // objects of the bucket's listing; 0 without one
+	Rechecks int          `json:"rechecks"`
 	// Restless counts suspicions that kept changing while they were looked at. They
 	// are no findings.
 	Restless int `json:"restless"`
@@ -137,7 +137,7 @@ type Options struct {
 	// Keep bounds the findings that the report holds; all are counted. 0: 1000.
 	Keep int
 	// Progress, if not nil, is called at most about every 200 ms, and at the begin of each
-	// phase. It must not block for long.
+	// phase, never twice at once. It must not block for long.
 	Progress func(Progress)
 }
 
@@ -167,12 +167,13 @@ type run struct {
 	teared  hashes // streams that a teardown marker names
 	reaped  hashes // objects that a reap-check names
 
-	mu     sync.Mutex
-	rep    Report
-	seen   map[string]bool // findings kept, by kind and key
-	phase  string
-	shown  time.Time
-	queues map[catalog.Queue]int
+	mu      sync.Mutex
+	rep     Report
+	seen    map[string]bool // findings kept, by kind and key
+	phase   string
+	shown   time.Time // when progress was shown last
+	showing bool      // it is being shown
+	queues  map[catalog.Queue]int
 }
 
 // Run checks the whole keyspace and the bucket. An error means that it could not be finished (a store or
@@ -197,7 +198,7 @@ func Run(ctx context.Context, cat *catalog.Catalog, bucket objstore.Bucket, clk 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, q := range catalog.Queues() {
-		r.rep.Queues = append(r.rep.Queues, Queue{q, r.queues[q]})
+		r.rep.Queues = append(r.rep.Queues, QueueCount{q, r.queues[q]})
 	}
 	r.rep.Took = clk.Now().Sub(r.start)
 	slices.SortStableFunc(r.rep.Findings, byKey)
@@ -263,14 +264,17 @@ func (r *run) count(f func(*Report)) {
 	now := r.clk.Now()
 	r.mu.Lock()
 	f(&r.rep)
-	show := r.o.Progress != nil && now.Sub(r.shown) >= progressEvery
+	show := r.o.Progress != nil && !r.showing && now.Sub(r.shown) >= progressEvery
 	p := Progress{r.phase, r.rep.Streams, r.rep.Spans, r.rep.Objects, r.rep.Bytes, r.rep.Amiss}
 	if show {
-		r.shown = now
+		r.shown, r.showing = now, true
 	}
 	r.mu.Unlock()
 	if show {
 		r.o.Progress(p)
+		r.mu.Lock()
+		r.showing = false
+		r.mu.Unlock()
 	}
 }
 

@@ -46,6 +46,7 @@ type cli struct {
 	Pending pendingCmd `cmd:"" help:"Show what the auditor has still to do about a stream."`
 	Chains  chainsCmd  `cmd:"" help:"Show the chains and their cursors."`
 	Due     dueCmd     `cmd:"" help:"Show the due queues: what the auditor owes."`
+	Verify  verifyCmd  `cmd:"" help:"Read and check everything: records, objects, references, markers."`
 	Demo    demoCmd    `cmd:"" help:"See it work: append a log, kill the node, start it again, watch the chain move, compare."`
 	Bench   benchCmd   `cmd:"" help:"Measure this machine and Nova on it, as ratios."`
 

@@ -183,7 +183,10 @@ func (c *serveCmd) Run(p *process) error {
 // serve runs an opened node and its interface until a signal, or until the star stops.
 func (n *node) serve(p *process, listener net.Listener) error {
 	n.start()
-	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log, Version: version()}), n.log)
+	stopping, endVerify := context.WithCancel(context.Background())
+	defer endVerify()
+	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log, Version: version(), Verify: n.verify(stopping)}), n.log)
+	srv.RegisterOnShutdown(endVerify)
 	srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
 	served := make(chan error, 1)
 	if err := n.ready(p.ctx); err != nil {

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/schollz/progressbar/v3"
+
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore/pebblestore"
+	"github.com/nova-store/nova/objstore/dirbucket"
+	"github.com/nova-store/nova/verify"
+)
+
+// verifyCmd checks everything.
+type verifyCmd struct {
+	serverFlag
+	DataDir string `name:"data-dir" help:"Check this data directory of a stopped node, instead of asking a server." placeholder:"DIR" env:"-"`
+	List    bool   `help:"With --data-dir: also list the bucket, and report every object that no record names." env:"-"`
+	Abreast int    `help:"Objects read at once, at most." default:"4" env:"-"`
+	Output  string `help:"How to print: table or json." enum:"table,json" default:"table" env:"-"`
+}
+
+// Help is shown by novad verify --help.
+func (verifyCmd) Help() string {
+	return `Reads every record and every recorded object, checks checksums, references, markers and that every
+object is watched, and says what is amiss and what to do. It changes nothing. Against a running
+server a fault is reported only when it was seen twice unchanged.
+
+Exit status 1: something is amiss, or it could not be finished.`
+}
+
+// errAmiss: the report, which was printed, has findings.
+var errAmiss = errors.New("something is amiss")
+
+// Run checks a server or a directory, and prints the report.
+func (c *verifyCmd) Run(p *process) error {
+	switch {
+	case c.Abreast < 1 || c.Abreast > 64:
+		return usagef("--abreast=%d: it must be 1 to 64", c.Abreast)
+	case c.List && c.DataDir == "":
+		return usagef("--list needs --data-dir: while a server runs, objects rightly exist a moment before their records do")
+	}
+	show, done := verifyProgress(p.stderr)
+	rep, err := c.check(p.ctx, show)
+	done()
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		err = printJSON(p.stdout, rep)
+	} else {
+		err = printReport(p.stdout, rep)
+	}
+	if err == nil && rep.Amiss > 0 {
+		err = fmt.Errorf("%w: %d findings", errAmiss, rep.Amiss)
+	}
+	return err
+}
+
+func (c *verifyCmd) check(ctx context.Context, show func(verify.Progress)) (verify.Report, error) {
+	if c.DataDir != "" {
+		return verifyDir(ctx, c.DataDir, verify.Options{Abreast: c.Abreast, List: c.List, Progress: show})
+	}
+	client, err := c.client()
+	if err != nil {
+		return verify.Report{}, err
+	}
+	defer client.Close()
+	return client.Verify(ctx, c.Abreast, show)
+}
+
+// verifyDir checks the data directory of a node that does not run. It takes the locks that a node
+// takes, so that none can start meanwhile. Opening recovers what a crash left in the air, as a
+// start does; nothing else is written.
+func verifyDir(ctx context.Context, dir string, o verify.Options) (rep verify.Report, err error) {
+	for _, part := range []string{"meta", "bucket"} {
+		if _, err := os.Stat(filepath.Join(dir, part)); errors.Is(err, fs.ErrNotExist) {
+			return rep, usagef("%s is no data directory: it has no %s/", dir, part)
+		}
+	}
+	log := slog.New(slog.DiscardHandler)
+	refused := func(err error) (verify.Report, error) {
+		var meta *pebblestore.LockedError
+		var bucket *dirbucket.LockedError
+		if errors.As(err, &meta) || errors.As(err, &bucket) {
+			return rep, usagef("data directory %s is in use by a running node: stop it, or ask it (novad verify --server URL)", dir)
+		}
+		return rep, &usageError{err}
+	}
+	store, err := pebblestore.Open(filepath.Join(dir, "meta"), pebblestore.Options{Logger: log})
+	if err != nil {
+		return refused(err)
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	bucket, err := dirbucket.Open(filepath.Join(dir, "bucket"), dirbucket.Options{Logger: log})
+	if err != nil {
+		return refused(err)
+	}
+	defer func() { err = errors.Join(err, bucket.Close()) }()
+	clk := clock.NewReal()
+	return verify.Run(ctx, catalog.New(store, clk, catalog.DefaultTiming(true), nil), bucket, clk, o)
+}
+
+// verify is what the interface's verify does, until stopping ends: a shutdown does not wait for it. It never lists.
+func (n *node) verify(stopping context.Context) func(context.Context, verify.Options) (verify.Report, error) {
+	return func(ctx context.Context, o verify.Options) (verify.Report, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(stopping, cancel)()
+		o.List = false
+		return verify.Run(ctx, n.cat, n.bucket, clock.NewReal(), o)
+	}
+}
+
+// verifyProgress shows progress on a terminal; done takes it away again.
+func verifyProgress(w io.Writer) (show func(verify.Progress), done func()) {
+	if !isTerminal(w) {
+		return nil, func() {}
+	}
+	bar := progressbar.NewOptions64(-1, progressbar.OptionSetWriter(w), progressbar.OptionShowBytes(true), progressbar.OptionClearOnFinish(),
+		progressbar.OptionThrottle(100*time.Millisecond))
+	return func(p verify.Progress) {
+			bar.Describe(fmt.Sprintf("%s: %d streams, %d spans, %d objects, %d amiss", p.Phase, p.Streams, p.Spans, p.Objects, p.Amiss))
+			_ = bar.Set64(int64(p.Bytes)) // what is drawn is no reason to stop
+		}, func() {
+			_ = bar.Finish()
+		}
+}
+
+func printReport(w io.Writer, rep verify.Report) error {
+	rows := []table.Row{
+		{"streams", rep.Streams}, {"spans", rep.Spans}, {"records", rep.Records}, {"payload bytes", rep.Bytes},
+		{"references", rep.Refs}, {"objects", rep.Objects}, {"chains", rep.Chains}, {"entries by stream", rep.Pending},
+	}
+	for _, q := range rep.Queues {
+		rows = append(rows, table.Row{"markers of " + string(q.Queue), q.Markers})
+	}
+	if rep.Listed > 0 {
+		rows = append(rows, table.Row{"objects listed", rep.Listed})
+	}
+	if err := renderTable(w, 1, table.Row{"checked", "count"}, rows); err != nil {
+		return err
+	}
+	if rep.Restless > 0 {
+		if err := printLine(w, fmt.Sprintf("%d records kept changing while they were looked at; run it again at a quieter time to have them checked.", rep.Restless)); err != nil {
+			return err
+		}
+	}
+	if rep.Amiss == 0 {
+		return printLine(w, fmt.Sprintf("nothing is amiss (%v)", rep.Took.Round(time.Millisecond)))
+	}
+	for _, f := range rep.Findings {
+		if err := printLine(w, fmt.Sprintf("%s %s\n  %s\n  %s", f.Kind, f.Key, f.Detail, f.Advice)); err != nil {
+			return err
+		}
+	}
+	if more := rep.Amiss - len(rep.Findings); more > 0 {
+		return printLine(w, fmt.Sprintf("and %d more", more))
+	}
+	return nil
+}
