@@ -42,6 +42,9 @@ func (s *Star) absorb(ctx context.Context, e *epoch) {
 		in := make([]catalog.SlotIn, len(flights))
 		for i, f := range flights {
 			in[i] = catalog.SlotIn{Slot: f.slot, Size: f.size, Footer: &f.footer}
+			if f.bundle != nil {
+				in[i].Intent = f.bundle.intent
+			}
 		}
 		out, err := s.cat.Absorb(ctx, catalog.AbsorbRequest{Chain: e.chain, Slots: in, Cache: e.cache})
 		switch {

@@ -46,7 +46,7 @@ type acked struct {
 func chaos(t *testing.T, seed uint64) {
 	embedded := seed%2 == 0
 	w := newWorld(t, sim.Config{Seed: seed, Embedded: embedded, MaxOps: 64})
-	change := func(o *star.Options) { o.Window, o.FlightBytes, o.TailBytes = 3, 600, 3000 }
+	change := func(o *star.Options) { o.Window, o.FlightBytes, o.TailBytes, o.InlineBytes = 3, 600, 3000, 11 }
 	r := newRig(t, w, "n", change)
 	streams := []string{"s0", "s1", "s2"}
 	r.create(streams...)

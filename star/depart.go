@@ -110,7 +110,7 @@ func (s *Star) launch(ctx context.Context, e *epoch, f *flight) {
 	e.flights = append(e.flights, f)
 	first := e.durable
 	s.mu.Unlock()
-	s.events.Departed(e.chain, f.slot, first, len(f.body))
+	s.events.Departed(e.chain, f.slot, first, len(f.body)+f.bundle.length())
 	// A group without a limit starts the task at once.
 	_ = e.tasks.Go(ctx, "star.fly", func(ctx context.Context) error {
 		s.fly(ctx, e, f)
@@ -118,14 +118,21 @@ func (s *Star) launch(ctx context.Context, e *epoch, f *flight) {
 	})
 }
 
-// build writes the flight's object: a section for each stream, with its appends in
-// their order.
+// build writes the flight's slot, or its bundle and the slot that indexes it: a section for each
+// stream, with its appends in their order.
 func (s *Star) build(e *epoch, f *flight, slot uint64) error {
 	f.slot = slot
 	binary.LittleEndian.PutUint64(f.id[:8], s.clk.Rand())
 	binary.LittleEndian.PutUint64(f.id[8:], s.clk.Rand())
 	w := e.writer
+	if f.bytes > s.opts.InlineBytes {
+		if e.bundler == nil {
+			e.bundler = format.NewWriter(format.KindBundle, s.opts.Codec)
+		}
+		w = e.bundler
+	}
 	w.Reset()
+	w.Grow(f.bytes + f.bytes/16)
 	w.SetSlot(e.chain.Star, e.chain.Epoch, slot, f.id)
 	for i := range f.sections {
 		sec := &f.sections[i]
@@ -146,6 +153,10 @@ func (s *Star) build(e *epoch, f *flight, slot uint64) error {
 		}
 	}
 	body, footer, err := w.Finish()
+	if err == nil && footer.Kind == format.KindBundle {
+		f.bundle = &bundle{object: catalog.BundleKey(e.chain, slot, f.id), body: body}
+		body, footer, err = format.BundleIndex(footer)
+	}
 	f.body, f.footer, f.size = body, footer, int64(len(body))
 	return err
 }

@@ -24,8 +24,8 @@ type epoch struct {
 	owes     *clock.Signal // the chain owes too much to the settle rewrite
 
 	// Of the departure task and of the absorber alone.
-	writer *format.Writer
-	cache  *catalog.Cache
+	writer, bundler *format.Writer // of slots; of bundles, nil before the first
+	cache           *catalog.Cache
 
 	// Guarded by Star.mu. absorbed ≤ durable ≤ next; flights holds one for each slot
 	// of [absorbed, next), in order.
@@ -147,8 +147,8 @@ func (s *Star) fence(e *epoch, reason error) {
 	e.ended.Set()
 }
 
-// retire sorts out the appends of an epoch whose tasks have all returned: those
-// whose PUT had not begun go back to the queue, and with them, to be judged again,
+// retire sorts out the appends of an epoch whose tasks have all returned: those whose bundle
+// could not be stored are told so; those whose slot's PUT had not begun go back to the queue, and with them, to be judged again,
 // those of idempotent producers; the rest is answered with an unknown outcome. It
 // returns whether the epoch absorbed anything.
 //
@@ -162,6 +162,8 @@ func (s *Star) retire(e *epoch, reason error) bool {
 		for i := range f.sections {
 			for _, p := range f.sections[i].appends {
 				switch {
+				case f.failed != nil:
+					woken = append(woken, s.finish(p, AppendResult{Stream: p.stream}, p.refused(f.failed)))
 				case !f.begun:
 					again = append(again, p)
 				case p.producer != nil && !p.left:

@@ -58,8 +58,9 @@ type flight struct {
 	sections []section
 	at       map[catalog.StreamID]int
 	count    int // appends
+	conds    int // of them conditional
+	bytes    int // of payload
 	weight   int64
-	cost     int       // of its absorb, in operations
 	since    time.Time // when its first append came
 
 	slot   uint64
@@ -67,9 +68,11 @@ type flight struct {
 	body   []byte // until it landed
 	size   int64
 	footer format.Footer
+	bundle *bundle // of the records of a flight too large for its slot; nil: they are in it
 	// Guarded by Star.mu.
-	begun  bool // the first PUT call may have been made
-	landed bool // known durable
+	begun  bool  // the first PUT call of the slot may have been made
+	landed bool  // known durable
+	failed error // why its slot was never put: nothing of it can be absorbed
 }
 
 // section is a flight's appends to one stream, in their order.
@@ -91,7 +94,6 @@ func (s *Star) join(p *pending) bool {
 		s.queue = append(s.queue, f)
 	}
 	i, ok := f.at[p.stream]
-	cost := s.cost(p, !ok)
 	if !ok {
 		i = len(f.sections)
 		f.at[p.stream] = i
@@ -99,26 +101,43 @@ func (s *Star) join(p *pending) bool {
 	}
 	f.sections[i].appends = append(f.sections[i].appends, p)
 	f.count++
-	f.cost += cost
+	f.conds += p.conditional()
+	f.bytes += p.bytes
 	f.weight += p.weight
 	return len(s.queue) > 1 || f.count == 1 || s.full(f) || s.epoch != nil && f.count == s.epoch.expected
 }
 
 func (s *Star) fits(f *flight, p *pending) bool {
-	_, ok := f.at[p.stream]
-	return f.cost+s.cost(p, !ok) <= s.mostCost && f.weight+p.weight <= int64(s.opts.FlightBytes)
+	streams := len(f.sections)
+	if _, ok := f.at[p.stream]; !ok {
+		streams++
+	}
+	cost := &s.inline
+	if f.bytes+p.bytes > s.opts.InlineBytes {
+		cost = &s.bundled
+	}
+	return cost.of(streams, f.conds+p.conditional()) <= cost.most && f.weight+p.weight <= int64(s.opts.FlightBytes)
 }
 
-// cost is what an append adds to its flight's absorb, in operations.
-func (s *Star) cost(p *pending, newStream bool) int {
-	n := 0
-	if newStream {
-		n += s.streamCost
-	}
+// conditional is 1 where the append may be turned down for what it says, else 0.
+func (p *pending) conditional() int {
 	if p.expected != nil || p.producer != nil {
-		n += s.condCost
+		return 1
 	}
-	return n
+	return 0
+}
+
+// flightCost says what a flight's absorb costs, in operations, and the most that one commit holds.
+type flightCost struct{ most, stream, conditional int }
+
+func costOf(cat *catalog.Catalog, bundled bool) (c flightCost) {
+	c.stream, c.most = cat.FlightCost(true, false, bundled)
+	c.conditional, _ = cat.FlightCost(false, true, bundled)
+	return c
+}
+
+func (c *flightCost) of(streams, conditional int) int {
+	return streams*c.stream + conditional*c.conditional
 }
 
 func (s *Star) full(f *flight) bool { return f.weight >= int64(s.opts.FlightBytes) }
@@ -130,13 +149,14 @@ func (s *Star) take() *flight {
 	s.queue[0] = nil
 	s.queue = s.queue[1:]
 	kept := f.sections[:0]
-	f.count = 0
+	f.count, f.bytes = 0, 0
 	for _, sec := range f.sections {
 		appends := sec.appends[:0]
 		for _, p := range sec.appends {
 			if !p.left {
 				p.taken = true
 				f.count++
+				f.bytes += p.bytes
 				appends = append(appends, p)
 			}
 		}

@@ -20,7 +20,7 @@ const (
 	putRetryMost  = time.Second
 )
 
-// fly puts the flight's slot. The PUT is the commit: once it is known to have
+// fly puts the flight's slot, after its bundle if it has one. The slot's PUT is the commit: once it is known to have
 // happened the slot is durable, and released as soon as all lower ones are.
 //
 // A crash before the PUT leaves nothing. After it the slot lies at or above the
@@ -30,6 +30,9 @@ const (
 // A slot that can't be decided within the slot deadline ends the epoch: its PUT
 // may still have its effect until its NotAfter, and numbers are not used twice.
 func (s *Star) fly(ctx context.Context, e *epoch, f *flight) {
+	if f.bundle != nil && !s.flyBundle(ctx, e, f) {
+		return
+	}
 	s.mu.Lock()
 	begin := e.fenced == nil && ctx.Err() == nil
 	f.begun = begin

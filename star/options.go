@@ -21,14 +21,19 @@ type Options struct {
 	Linger time.Duration
 	// FlightBytes of payload let a flight leave at once. 1 MiB.
 	FlightBytes int
+	// InlineBytes of payload at most are put into a flight's slot itself; a larger flight's go into
+	// a bundle. 1 MiB.
+	InlineBytes int
 	// MaxRecordBytes bounds a record's payload. 16 MiB, which is also the most.
 	MaxRecordBytes int
-	// SlotDeadline bounds how long a slot's PUT may stay undecided. 10 s.
+	// SlotDeadline bounds how long a slot's PUT may stay undecided, and before it the announcement
+	// and PUT of its bundle. 10 s.
 	SlotDeadline time.Duration
 	// TailBytes bounds the records kept in memory for reads. 64 MiB; below 0: none.
 	TailBytes int64
 	// MaxPendingBytes bounds the appends that were accepted but not answered, with
-	// their bookkeeping. 128 MiB. A lone append is taken whatever its size.
+	// their bookkeeping. 128 MiB. A lone append is taken whatever its size. The objects
+	// built of them, until they are PUT, are as much again at most.
 	MaxPendingBytes int64
 	// CacheStreams bounds the streams whose names and records are cached. 10,000.
 	CacheStreams int
@@ -57,6 +62,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.Window, 16)
 	setDefault(&o.Linger, 5*time.Millisecond)
 	setDefault(&o.FlightBytes, 1<<20)
+	setDefault(&o.InlineBytes, 1<<20)
 	setDefault(&o.MaxRecordBytes, format.MaxRecordBytes)
 	setDefault(&o.SlotDeadline, 10*time.Second)
 	setDefault(&o.TailBytes, 64<<20)
@@ -90,6 +96,8 @@ func (o Options) check(t catalog.Timing) error {
 		return fmt.Errorf("star %s: a window of %d slots; it has 1 to 1024", o.Name, o.Window)
 	case o.FlightBytes < 1 || o.FlightBytes > format.MaxRecordBytes:
 		return fmt.Errorf("star %s: flights of %d bytes; they have 1 to %d", o.Name, o.FlightBytes, format.MaxRecordBytes)
+	case o.InlineBytes < 1 || o.InlineBytes > format.MaxRecordBytes:
+		return fmt.Errorf("star %s: %d bytes inline; the bound is 1 to %d", o.Name, o.InlineBytes, format.MaxRecordBytes)
 	case o.MaxRecordBytes < 1 || o.MaxRecordBytes > format.MaxRecordBytes:
 		return fmt.Errorf("star %s: records of up to %d bytes; the bound is 1 to %d", o.Name, o.MaxRecordBytes, format.MaxRecordBytes)
 	case o.SlotDeadline < 0 || o.MaxPendingBytes < 0 || o.CacheStreams < 0 || o.MaxFollowers < 0:

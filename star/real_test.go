@@ -186,3 +186,27 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkAppendLargest is durable appends of a record of 16 MiB, in a bundle and in the slot itself.
+func BenchmarkAppendLargest(b *testing.B) {
+	for name, inline := range map[string]int{"bundle": 1 << 20, "inline": format.MaxRecordBytes} {
+		b.Run(name, func(b *testing.B) {
+			ctx := context.Background()
+			n := openNode(b, b.TempDir(), func(o *star.Options) { o.InlineBytes, o.TailBytes = inline, -1 })
+			defer n.stop()
+			v, _, err := n.cat.CreateStream(ctx, "s", catalog.Policy{})
+			require.NoError(b, err)
+			data := make([]byte, format.MaxRecordBytes)
+			_, err = rand.NewChaCha8([32]byte{1}).Read(data)
+			require.NoError(b, err)
+			b.SetBytes(int64(len(data)))
+			b.ReportAllocs()
+			for b.Loop() {
+				record := star.Record{Timestamp: 1, Data: data}
+				if _, err := n.star.Append(ctx, star.AppendRequest{Stream: v.ID, Records: []star.Record{record}}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

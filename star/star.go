@@ -5,6 +5,8 @@
 //
 // Appends gather into a flight (flight.go). A flight leaves as one slot of the
 // star's chain, an object put if-absent; several fly at once (depart.go, fly.go).
+// A flight too large for its slot puts its records into an object of their own first,
+// a bundle, and its slot holds that one's index (bundle.go).
 // Once it and all lower slots are durable it is released, and the absorber
 // commits it (absorb.go). Only then is its producer answered: with what absorb
 // judged, and nothing else. So an acknowledged record is in the catalog, and a
@@ -55,9 +57,7 @@ type Star struct {
 
 	incarnation uint64 // of this process
 
-	// Operations of one flight's absorb: at most, for each stream, and for each
-	// conditional append.
-	mostCost, streamCost, condCost int
+	inline, bundled flightCost // of a flight whose records are in its slot, in a bundle
 
 	kick    *clock.Signal // the departure task may have something to do
 	drain   *clock.Event  // set: take no more appends, finish, stop
@@ -98,8 +98,7 @@ func New(cat *catalog.Catalog, bucket objstore.Bucket, clk clock.Clock, opts Opt
 		drain:       clock.NewEvent(clk),
 		stopped:     clock.NewEvent(clk),
 	}
-	s.streamCost, s.mostCost = cat.FlightCost(true, false, false)
-	s.condCost, _ = cat.FlightCost(false, true, false)
+	s.inline, s.bundled = costOf(cat, false), costOf(cat, true)
 	s.names.init(opts.CacheStreams)
 	s.window.init(opts.TailBytes)
 	s.sections.init()
