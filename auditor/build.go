@@ -62,10 +62,19 @@ func lasting(err error) bool {
 func (r *rewriter) settle(ctx context.Context, u unit) (res unitResult) {
 	b := r.newBuilder(u.bytes())
 	for _, p := range u {
+		p, err := r.sound(ctx, p)
+		if err != nil {
+			res.err = err
+			return res
+		}
 		for _, s := range p.spans {
 			err := b.add(ctx, s)
 			var bad *sourceError
-			if errors.As(err, &bad) {
+			switch {
+			case !errors.As(err, &bad):
+			case !s.own && (isCorrupt(bad.err) || lasting(bad.err)):
+				err = nil // it was sound a moment ago, and may stay where it is
+			default:
 				err = r.excuse(ctx, bad, &res)
 			}
 			if err != nil {

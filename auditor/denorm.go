@@ -87,9 +87,10 @@ func (d *denorm) Judge(m catalog.MarkerAt, now time.Time) Verdict {
 // Handle runs an era.
 func (d *denorm) Handle(ctx context.Context, j *Job) (Outcome, error) {
 	e := &era{
-		rewriter:   rewriter{a: d.a, j: j, chain: j.Marker.Due.Chain, cache: newFetcher(d.a, d.cache)},
-		from:       j.Marker.Due.Key,
-		cacheBytes: d.cache,
+		rewriter:  rewriter{a: d.a, j: j, chain: j.Marker.Due.Chain, cache: newFetcher(d.a, d.cache)},
+		from:      j.Marker.Due.Key,
+		slotBytes: d.cache - d.cache/4,
+		nearBytes: d.cache / 4,
 	}
 	half := j.Started.Add(d.a.cat.Timing().JobDeadline / 2)
 	progress := false
@@ -118,8 +119,9 @@ func (d *denorm) Handle(ctx context.Context, j *Job) (Outcome, error) {
 // era is one job.
 type era struct {
 	rewriter
-	from       string // where the chain's entries begin in the schedule
-	cacheBytes int64
+	from string // where the chain's entries begin in the schedule
+	// What the cache holds at once of the era's own slots and bundles, and of what lies beside its spans.
+	slotBytes, nearBytes int64
 }
 
 // scheduled is an entry of the schedule index.
@@ -165,7 +167,7 @@ func (e *era) gather(ctx context.Context) (ms []catalog.BatchAt, dropped int, er
 			payload += len(recs[i].Value)
 			items += len(v.Inventory)
 			bytes += v.Bytes
-			if len(ms) > 0 && (payload > roundPayload || items > roundItems || bytes > uint64(e.cacheBytes)) {
+			if len(ms) > 0 && (payload > roundPayload || items > roundItems || bytes > uint64(e.slotBytes)) {
 				return ms, dropped, nil
 			}
 			ms = append(ms, catalog.BatchAt{Chain: e.chain, First: s.due.First, Batch: v, Version: recs[i].Version})
@@ -222,6 +224,7 @@ func (e *era) round(ctx context.Context, ms []catalog.BatchAt) (int, error) {
 	f := &fates{failed: make(map[uint64]error), damaged: make(map[uint64]bool)}
 	for _, units := range p.chunks {
 		e.write(ctx, units, f)
+		e.cache.dropRanges()
 	}
 	e.cache.drop()
 	if err := ctx.Err(); err != nil {

@@ -28,6 +28,7 @@ const (
 	StreamTornDown Action = "stream-torn-down" // Subject's records are gone
 	BatchesDone    Action = "batches-done"     // Count markers of Chain, slots From to To
 	SlotDamaged    Action = "slot-damaged"     // Object; its batch, From to To, is held back
+	NeighbourLeft  Action = "neighbour-left"   // Object has a small span beside the era's, and its bytes can't be had
 	ObjectGivenUp  Action = "object-given-up"  // the intent of Object was lost to the orphan duty
 	Trimmed        Action = "trimmed"          // slots From to To of Chain are deleted
 	Fenced         Action = "fenced"           // Chain can absorb no more

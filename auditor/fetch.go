@@ -111,6 +111,19 @@ func (f *fetcher) drop() {
 	}
 }
 
+// dropRanges forgets all but whole objects, at the end of a chunk: the next one wants other ranges.
+func (f *fetcher) dropRanges() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for at := f.recent.Front(); at != nil; {
+		next := at.Next()
+		if at.Value.(*fetched).extent.length >= 0 {
+			f.forget(at)
+		}
+		at = next
+	}
+}
+
 // readExtent reads an extent. A slot is verified whole; the blocks of a range are verified by whom they are
 // for, who knows where they begin.
 func (a *Auditor) readExtent(ctx context.Context, e extent) ([]byte, error) {

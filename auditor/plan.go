@@ -114,11 +114,16 @@ func (e *era) plan(ctx context.Context, ms []catalog.BatchAt) (plan, error) {
 			p.kill = append(p.kill, k)
 		}
 		if len(keep.spans) > 0 {
+			if keep, err = e.fill(ctx, keep, s.watermark); err != nil {
+				return plan{}, err
+			}
 			pieces = append(pieces, keep)
 		}
 	}
-	for _, c := range chunk(pieces, e.cacheBytes) {
-		p.chunks = append(p.chunks, share(c, e.a.opts.SettleObjectMin, e.a.opts.SettleObjectMax))
+	for _, c := range chunk(pieces, e.slotBytes) {
+		for _, part := range apart(c, e.nearBytes) {
+			p.chunks = append(p.chunks, share(part, e.a.opts.SettleObjectMin, e.a.opts.SettleObjectMax))
+		}
 	}
 	return p, nil
 }
@@ -223,8 +228,9 @@ const (
 	spanFraming = 160
 )
 
-// chunk parts pieces by slots, lowest first, so that the slots of a chunk have most bytes
-// together, as far as their spans tell; a slot larger than that is a chunk of its own.
+// chunk parts pieces by the era's slots, lowest first, so that the slots of a chunk have most bytes
+// together, as far as their spans tell; a slot larger than that is a chunk of its own. A piece that is parted
+// becomes several spans, whatever the tiers said.
 func chunk(pieces []piece, most int64) [][]piece {
 	sizes := make(map[uint64]int64)
 	var order []uint64
@@ -234,7 +240,9 @@ func chunk(pieces []piece, most int64) [][]piece {
 				order = append(order, s.slot)
 				sizes[s.slot] = slotFraming
 			}
-			sizes[s.slot] += s.Span.Length + spanFraming
+			if s.own {
+				sizes[s.slot] += s.Span.Length + spanFraming
+			}
 		}
 	}
 	slices.Sort(order)
@@ -269,6 +277,27 @@ func chunk(pieces []piece, most int64) [][]piece {
 		}
 	}
 	return out
+}
+
+// apart parts the pieces of a chunk so that what lies beside the era's own spans has most bytes in
+// each part; a piece that has more by itself is a part of its own. The slots stay in the cache meanwhile.
+func apart(pieces []piece, most int64) [][]piece {
+	var out [][]piece
+	from, sum := 0, int64(0)
+	for i, p := range pieces {
+		n := int64(0)
+		for _, s := range p.spans {
+			if !s.own {
+				n += s.Span.Length
+			}
+		}
+		if sum > 0 && sum+n > most {
+			out = append(out, pieces[from:i])
+			from, sum = i, 0
+		}
+		sum += n
+	}
+	return append(out, pieces[from:])
 }
 
 // share makes units of the pieces of a chunk: a piece of at least least bytes is a

@@ -66,6 +66,14 @@ func (r *rewriter) publish(ctx context.Context, body []byte, runs []catalog.Run,
 		return err
 	}
 	r.j.emit(Event{Action: Settled, Chain: r.chain, Object: object, Count: out.Placed, Bytes: int64(len(body))})
+	if out.Parted {
+		for _, run := range runs {
+			first, end := run.Old[0].Span.First, run.Old[len(run.Old)-1].Span.Last()+1
+			if err := cat.MergeRange(ctx, run.Stream, object, first, end); err != nil {
+				return err
+			}
+		}
+	}
 	if out.Placed == 0 {
 		return nil // every range is owned elsewhere: the intent stands for the orphan duty
 	}

@@ -31,6 +31,9 @@ type Publish struct {
 type Swapped struct {
 	Placed  int // spans that now lie in the new object
 	Dropped int // spans that were gone, or held elsewhere, by the time
+	// Parted: a run did not fit into one commit and became several spans, beside one another, for MergeRange
+	// to join.
+	Parted bool
 }
 
 // Swap makes spans of old objects spans of a new one.
@@ -47,7 +50,8 @@ type Swapped struct {
 //
 // A crash between two commits leaves some runs moved and some not. The new object
 // is watched by its refs and still by its intent, each old one by what refs it has
-// left and by the reap-check armed with the first that it lost. A late twin fails on
+// left and by the reap-check armed with the first that it lost. A run that did not fit into one commit is
+// left in pieces, each a span with its ref, that nobody need ever join: they read as one would. A late twin fails on
 // the old spans, which every commit removes.
 //
 // ErrIntentLost: the intent was condemned or is gone. The caller gives the object
@@ -111,6 +115,7 @@ func (s *swap) split(r Run) {
 	most := max(min((s.limits.MaxOps-perRun-1)/perSpan, 256), 1)
 	for len(r.Old) > 0 {
 		n := min(most, len(r.Old))
+		s.out.Parted = s.out.Parted || n < len(r.Old)
 		s.rest = append(s.rest, Run{Stream: r.Stream, Old: r.Old[:n:n], Section: r.Section})
 		r.Old = r.Old[n:]
 	}
