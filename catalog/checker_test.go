@@ -29,7 +29,9 @@ type keyspace struct {
 	spans      map[catalog.StreamID][]catalog.Span // in order of their last offsets
 	refs       map[string]map[string]bool          // object → stream~last
 	intents    map[string]catalog.Intent
-	reaps      map[string]int // object → standing reap-checks
+	reaps      map[string]int      // object → standing reap-checks
+	gcs        map[string][]string // object → standing gc markers
+	gcRecords  map[string]string   // object → what gc/{object} names
 	retentions map[catalog.StreamID][]string
 	teardowns  map[catalog.StreamID]int
 	schedule   map[string]bool
@@ -66,7 +68,8 @@ func (s *faultStore) read() *keyspace {
 		heads: map[catalog.StreamID]catalog.Head{}, marks: map[catalog.StreamID]catalog.Mark{},
 		streams: map[catalog.StreamID]catalog.Stream{}, names: map[string]catalog.StreamID{},
 		spans: map[catalog.StreamID][]catalog.Span{}, refs: map[string]map[string]bool{},
-		intents: map[string]catalog.Intent{}, reaps: map[string]int{}, retentions: map[catalog.StreamID][]string{}, teardowns: map[catalog.StreamID]int{},
+		intents: map[string]catalog.Intent{}, reaps: map[string]int{}, gcs: map[string][]string{}, gcRecords: map[string]string{},
+		retentions: map[catalog.StreamID][]string{}, teardowns: map[catalog.StreamID]int{},
 		schedule: map[string]bool{}, pending: map[string]bool{}, wantSched: map[string]bool{}, wantPend: map[string]bool{},
 	}
 	for key, r := range s.mirror {
@@ -103,6 +106,8 @@ func (s *faultStore) read() *keyspace {
 			hexNumber(f[1])
 			must(catalog.DecodeRef(r.Value))
 			k.refs[object][p[2]] = true
+		case "gc":
+			k.gcRecords[strings.ReplaceAll(p[1], "!", "/")] = must(catalog.DecodeGCRecord(r.Value)).Marker
 		case "due":
 			k.readDue(key, p, r.Value)
 		case "schedule":
@@ -169,6 +174,12 @@ func (k *keyspace) readDue(key string, p []string, value []byte) {
 		hexNumber(f[0])
 		k.reaps[strings.ReplaceAll(f[1], "!", "/")]++
 		pend(catalog.DecodeReapMarker(value).Attribution)
+	case catalog.GC:
+		inShard(f[1])
+		hexNumber(f[0])
+		o := strings.ReplaceAll(f[1], "!", "/")
+		k.gcs[o] = append(k.gcs[o], key)
+		pend(catalog.DecodeGCMarker(value).Attribution)
 	default:
 		panic("a marker of no queue: " + key)
 	}
@@ -226,6 +237,14 @@ func (w *world) check() {
 	}
 	w.checkChains(k)
 	w.checkStreams(k)
+	for object, keys := range k.gcs {
+		if len(keys) != 1 || k.gcRecords[object] != keys[0] {
+			w.fail("%s has the gc markers %q, its record names %q", object, keys, k.gcRecords[object])
+		}
+	}
+	if len(k.gcs) != len(k.gcRecords) {
+		w.fail("%d objects with gc markers, %d gc records", len(k.gcs), len(k.gcRecords))
+	}
 	w.checkBundles(k)
 	for key := range k.wantSched {
 		if !k.schedule[key] {

@@ -189,17 +189,71 @@ func (w *world) reap(m catalog.MarkerAt) error {
 	if err != nil {
 		return err
 	}
-	refs, _, err := w.cat.Refs(w.ctx, r.Object, 1)
+	refs, _, err := w.cat.Refs(w.ctx, r.Object, 4)
 	switch {
 	case err != nil:
 		return err
 	case len(refs) > 0:
-		return w.cat.StandDownReap(w.ctx, r, refs[:1], 0)
+		return w.cat.StandDownReap(w.ctx, r, refs, w.reclaim(r.Object, refs))
 	case ok:
 		return w.cat.RearmReap(w.ctx, r, 2*w.cat.Timing().ReapGrace)
 	}
 	w.delete(r.Object)
 	return w.cat.ResolveReaps(w.ctx, []catalog.ReapAt{r})[0]
+}
+
+// reclaim is what the refs leave dead of a settled object, where that is half of it.
+func (w *world) reclaim(object string, refs []catalog.RefAt) uint64 {
+	size, alive := refs[0].Ref.ObjectSize, uint64(0)
+	for _, r := range refs {
+		alive += r.Ref.Bytes
+	}
+	if !catalog.IsSettled(object) || 2*alive > size {
+		return 0
+	}
+	return size - alive
+}
+
+// collect does what gc does, but for the rewrite, which publishers do: it moves what is left by a new
+// publisher, or resolves.
+func (w *world) collect(m catalog.MarkerAt) error {
+	g := catalog.GCAt{Key: m.Due.Key, Object: m.Due.Object(), Marker: catalog.DecodeGCMarker(m.Value), Version: m.Version}
+	refs, _, err := w.cat.Refs(w.ctx, g.Object, 16)
+	if err != nil {
+		return err
+	}
+	if len(refs) == 0 {
+		return w.cat.ResolveGC(w.ctx, g, true)
+	}
+	spans, err := w.cat.SpansOf(w.ctx, refs)
+	if err != nil {
+		return err
+	}
+	var runs [][]catalog.SpanAt
+	for _, s := range spans {
+		if s.Span.Object == g.Object {
+			runs = append(runs, []catalog.SpanAt{s})
+		}
+	}
+	if len(runs) > 0 {
+		p := w.publish(runs)
+		for range 20 {
+			if p == nil || p.gone || p.busy {
+				break
+			}
+			w.step(p, 3)
+		}
+	}
+	return w.cat.ResolveGC(w.ctx, g, false)
+}
+
+// merge joins what lies beside one another of a stream, in the object of one of its spans.
+func (w *world) merge(id catalog.StreamID, from uint64) error {
+	spans, _, err := w.cat.Spans(w.ctx, id, from, 1)
+	if err != nil || len(spans) == 0 {
+		return err
+	}
+	return w.cat.MergeRange(w.ctx, id, spans[0].Span.Object, from, math.MaxUint64)
 }
 
 // ripe tells whether a time-ordered marker's time has come.
@@ -307,7 +361,7 @@ func (w *world) tearDown(m catalog.MarkerAt) error {
 // leftovers lists what would be left behind once nothing is owed any more.
 func (w *world) leftovers() []string {
 	var out []string
-	for _, prefix := range []string{"chain/", "trim/", "schedule/", "pending/", "auditor/", "cluster/routes/"} {
+	for _, prefix := range []string{"chain/", "trim/", "schedule/", "pending/", "gc/", "auditor/", "cluster/routes/"} {
 		for _, key := range w.store.keys(prefix) {
 			if strings.Count(key, "/") > 1 {
 				out = append(out, key)

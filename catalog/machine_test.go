@@ -65,6 +65,8 @@ var actions = []struct {
 	{"delete", 1, (*machine).deleteSome},
 	{"retention", 6, (*machine).retainSome},
 	{"teardown", 4, (*machine).tearDownSome},
+	{"gc", 4, (*machine).collectSome},
+	{"merge", 4, (*machine).mergeSome},
 	{"lease", 1, (*machine).lease},
 	{"late", 4, (*machine).landLate},
 	{"time", 8, (*machine).pass},
@@ -221,9 +223,23 @@ func (m *machine) publishSome() {
 			runs = append(runs, spans)
 		}
 	}
-	if len(runs) > 0 {
-		m.publish(runs)
+	if len(runs) == 0 {
+		return
 	}
+	if p := m.publish(runs); p != nil && m.chance(50) {
+		p.part()
+	}
+}
+
+// part makes a run of each span, beside one another in one section: pieces that can be merged.
+func (p *publisher) part() {
+	var parts []catalog.Run
+	for _, r := range p.runs {
+		for i := range r.Old {
+			parts = append(parts, catalog.Run{Stream: r.Stream, Old: r.Old[i : i+1], Section: r.Section})
+		}
+	}
+	p.runs = parts
 }
 
 func (m *machine) contiguous(spans []catalog.SpanAt) bool {
@@ -321,6 +337,18 @@ func (m *machine) reapSome() {
 	}
 }
 
+func (m *machine) collectSome() {
+	if key, ok := pick(m, m.store.keys("due/gc/")); ok && len(m.publishers)-m.done() < 3 {
+		_ = m.collect(m.marker(key))
+	}
+}
+
+func (m *machine) mergeSome() {
+	if id, ok := pick(m, m.streams); ok {
+		_ = m.merge(id, uint64(m.rng.IntN(12)))
+	}
+}
+
 func (m *machine) orphanSome() {
 	if key, ok := pick(m, m.store.keys("due/orphan/")); ok {
 		_ = m.orphan(must(catalog.ParseDue(key)).Object())
@@ -409,7 +437,7 @@ func (m *machine) converge() {
 	}
 	for range 40 {
 		m.clk.now = m.clk.now.Add(10 * time.Minute)
-		for _, q := range []catalog.Queue{catalog.Teardown, catalog.Settle, catalog.Retention, catalog.Reap, catalog.TrimCheck, catalog.Orphan} {
+		for _, q := range []catalog.Queue{catalog.Teardown, catalog.Settle, catalog.Retention, catalog.Reap, catalog.TrimCheck, catalog.Orphan, catalog.GC} {
 			for _, key := range m.store.keys("due/" + string(q) + "/") {
 				if _, stands := m.store.mirror[key]; stands {
 					m.duty(q, key)
@@ -441,6 +469,8 @@ func (m *machine) duty(q catalog.Queue, key string) {
 		err = m.reap(marker)
 	case catalog.Orphan:
 		err = m.orphan(marker.Due.Object())
+	case catalog.GC:
+		err = m.collect(marker)
 	}
 	if err != nil {
 		m.fail("%s: %v", key, err)
