@@ -139,7 +139,7 @@ func TestTailFillLeavesADamagedNeighbour(t *testing.T) {
 				// With enough on this side of it the tier fires again.
 				for range 4 {
 					s.flight(ctx, part{id: x, n: 10, size: 500})
-					r.passes(ctx, a, 2, time.Second)
+					r.passes(ctx, a, 3, time.Second)
 				}
 				spans = r.spans(ctx, x)
 				require.Len(t, spans, 5)
