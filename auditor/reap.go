@@ -153,7 +153,7 @@ func (r *reap) deleteBatch(ctx context.Context) {
 			batch[i].job.end(Standing, fmt.Errorf("deleting %s: %w", keys[i], err))
 			continue
 		}
-		batch[i].job.emit(Event{Action: ObjectReaped, Object: keys[i]})
+		batch[i].job.emit(Event{Action: ObjectReaped, Object: keys[i], Bytes: int64(batch[i].at.Marker.Size)})
 		deleted = append(deleted, batch[i].at)
 		jobs = append(jobs, batch[i].job)
 	}

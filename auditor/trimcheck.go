@@ -49,7 +49,8 @@ func (t *trimcheck) Handle(ctx context.Context, j *Job) (Outcome, error) {
 		return Resolved, cat.ResolveMarker(ctx, j.Marker)
 	}
 	upTo := chain.Chain.Checkpoint // of an unreadable value: the largest that it can have had
-	if v, err := catalog.DecodeTrimCheckMarker(j.Marker.Value); err == nil {
+	v, err := catalog.DecodeTrimCheckMarker(j.Marker.Value)
+	if err == nil {
 		upTo = v.UpTo
 	}
 	frontier, err := cat.Frontier(ctx, id)
@@ -60,22 +61,28 @@ func (t *trimcheck) Handle(ctx context.Context, j *Job) (Outcome, error) {
 	if err != nil {
 		return Standing, err
 	}
-	trimmed, end := trim.Trim.Trimmed, min(frontier, upTo)
+	from, end := trim.Trim.Trimmed, min(frontier, upTo)
+	trimmed := from
 	if trimmed < end {
 		done := j.step("delete")
-		from := trimmed
-		err := t.a.deleteSlots(ctx, id, trimmed, end, func(upTo uint64) error {
+		err = t.a.deleteSlots(ctx, id, trimmed, end, func(upTo uint64) error {
 			at, err := cat.AdvanceTrim(ctx, id, 0, upTo)
 			trimmed = max(trimmed, at.Trim.Trimmed)
 			return err
 		})
 		done()
-		j.emit(Event{Action: Trimmed, Chain: id, From: from, To: trimmed, Count: int(trimmed - from)})
-		if err != nil {
-			return Standing, fmt.Errorf("trimming %s: %w", id, err)
-		}
 	}
+	gone := int64(0) // the bytes are accounted for once, when the marker's last slot is gone
 	if trimmed >= upTo {
+		gone = int64(v.Bytes)
+	}
+	if trimmed > from || gone > 0 {
+		j.emit(Event{Action: Trimmed, Chain: id, From: from, To: trimmed, Count: int(trimmed - from), Bytes: gone})
+	}
+	switch {
+	case err != nil:
+		return Standing, fmt.Errorf("trimming %s: %w", id, err)
+	case trimmed >= upTo:
 		return Resolved, cat.ResolveMarker(ctx, j.Marker)
 	}
 	// The lower batch arms its own check when it completes; this one only has to come after.

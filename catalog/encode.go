@@ -79,6 +79,14 @@ func (d *decoder) int() int64 {
 	return v
 }
 
+// since reads a number that values did not have at first: 0 where it is missing.
+func (d *decoder) since() uint64 {
+	if d.bad || len(d.b) == 0 {
+		return 0
+	}
+	return d.uint()
+}
+
 func (d *decoder) bool() bool { return d.uint() != 0 }
 
 func (d *decoder) string() string {

@@ -151,7 +151,7 @@ func (c *Catalog) ResolveIntent(ctx context.Context, object string, version meta
 		if !whole {
 			a := newArms()
 			for _, r := range refs {
-				a.add(object, r.Stream, more)
+				a.addRef(object, r.Stream, r.Last, more)
 			}
 			if err := c.armReaps(ctx, &b, a); err != nil {
 				return err

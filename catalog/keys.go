@@ -395,8 +395,11 @@ func (d Due) PastDue(now time.Time) time.Duration {
 	if !d.Queue.TimeOrdered() && d.Queue != Denorm {
 		return 0
 	}
-	return now.Sub(time.UnixMilli(int64(d.Order)))
+	return now.Sub(d.ReadyAt())
 }
+
+// ReadyAt is the ready time of a marker whose order is one.
+func (d Due) ReadyAt() time.Time { return time.UnixMilli(int64(d.Order)) }
 
 // PrimaryKey is the marker that the entry stands for.
 func (d Due) PrimaryKey() string {

@@ -73,7 +73,7 @@ func (c *Catalog) killOnce(ctx context.Context, spans []SpanAt) error {
 		b.append(metastore.Delete(s.Key()))
 		if !IsSlot(s.Span.Object) {
 			b.append(metastore.Delete(RefKey(s.Span.Object, s.Stream, s.Span.Last())))
-			lost.add(s.Span.Object, s.Stream, false)
+			lost.addRef(s.Span.Object, s.Stream, s.Span.Last(), false)
 		}
 	}
 	if err := c.armReaps(ctx, &b, lost); err != nil {

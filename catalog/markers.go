@@ -118,11 +118,14 @@ func DecodeSettleMarker(b []byte) SettleMarker {
 // TrimCheckMarker is the value of a trimcheck marker.
 type TrimCheckMarker struct {
 	UpTo uint64 // it stands until the chain is trimmed up to here
+	// Bytes of the objects of the batches whose completion armed it, for the accounts; 0: not known.
+	Bytes uint64
 }
 
 func (v TrimCheckMarker) encode() []byte {
-	e := newEncoder(10)
+	e := newEncoder(20)
 	e.uint(v.UpTo)
+	e.uint(v.Bytes)
 	return e.b
 }
 
@@ -130,7 +133,7 @@ func (v TrimCheckMarker) encode() []byte {
 // takes the chain's checkpoint, the largest value that it can have had.
 func DecodeTrimCheckMarker(b []byte) (TrimCheckMarker, error) {
 	d := newDecoder(b)
-	v := TrimCheckMarker{UpTo: d.uint()}
+	v := TrimCheckMarker{UpTo: d.uint(), Bytes: d.since()}
 	return v, d.done("trimcheck marker")
 }
 
@@ -138,19 +141,21 @@ func DecodeTrimCheckMarker(b []byte) (TrimCheckMarker, error) {
 type ReapMarker struct {
 	Delay int64 // ms of the last re-arm while an intent stood
 	Attribution
+	Size uint64 // of the object, in bytes, for the accounts; 0: not known
 }
 
 func (v ReapMarker) encode() []byte {
 	e := newEncoder(32)
 	e.int(v.Delay)
 	v.Attribution.encode(e)
+	e.uint(v.Size)
 	return e.b
 }
 
 // DecodeReapMarker reads a ReapMarker; unreadable means shared by unknown streams.
 func DecodeReapMarker(b []byte) ReapMarker {
 	d := newDecoder(b)
-	v := ReapMarker{Delay: d.int(), Attribution: decodeAttribution(d)}
+	v := ReapMarker{Delay: d.int(), Attribution: decodeAttribution(d), Size: d.since()}
 	if d.done("") != nil {
 		return ReapMarker{Attribution: Attribution{Shared: true}}
 	}

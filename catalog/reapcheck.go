@@ -14,9 +14,10 @@ import (
 type arms struct {
 	objects []string
 	by      map[string]*Attribution
+	refs    map[string]string // of some objects, the key of a ref, whose value tells the object's size
 }
 
-func newArms() *arms { return &arms{by: make(map[string]*Attribution)} }
+func newArms() *arms { return &arms{by: make(map[string]*Attribution), refs: make(map[string]string)} }
 
 func (a *arms) add(object string, id StreamID, shared bool) {
 	at, ok := a.by[object]
@@ -27,6 +28,14 @@ func (a *arms) add(object string, id StreamID, shared bool) {
 	}
 	at.add(id)
 	at.Shared = at.Shared || shared
+}
+
+// addRef is add of an object that loses, or has, the ref of the span that ends at last.
+func (a *arms) addRef(object string, id StreamID, last uint64, shared bool) {
+	a.add(object, id, shared)
+	if a.refs[object] == "" {
+		a.refs[object] = RefKey(object, id, last)
+	}
 }
 
 // armReaps adds to b the reap-checks of the gathered objects, ready after the reap grace.
@@ -43,24 +52,37 @@ func (c *Catalog) armReaps(ctx context.Context, b *batch, a *arms) error {
 		return nil
 	}
 	ready := readyAt(c.clk.Now(), c.timing.ReapGrace)
-	keys := make([]string, len(a.objects))
+	n := len(a.objects)
+	keys := make([]string, n, 2*n)
 	for i, o := range a.objects {
 		keys[i] = DueKey(Reap, ready, fold(o))
+		if ref := a.refs[o]; ref != "" {
+			keys = append(keys, ref)
+		}
 	}
 	recs, err := c.get(ctx, keys...)
 	if err != nil {
 		return fmt.Errorf("reading reap-checks: %w", err)
 	}
+	refs := recs[n:]
 	for i, o := range a.objects {
-		c.mergeReap(b, recs[i], *a.by[o], 0)
+		want := ReapMarker{Attribution: *a.by[o]}
+		if a.refs[o] != "" {
+			if ref, err := DecodeRef(refs[0].Value); err == nil {
+				want.Size = ref.ObjectSize
+			}
+			refs = refs[1:]
+		}
+		c.mergeReap(b, recs[i], want)
 	}
 	return nil
 }
 
-// mergeReap adds to b what makes the marker at rec's key say at least what want says.
-func (c *Catalog) mergeReap(b *batch, rec metastore.Record, want Attribution, delay int64) {
+// mergeReap adds to b what makes the marker at rec's key say at least what want says; of one that
+// stands already the delay and the size stay as they are.
+func (c *Catalog) mergeReap(b *batch, rec metastore.Record, want ReapMarker) {
 	b.when(metastore.At(rec.Key, rec.Version))
-	m := ReapMarker{Delay: delay}
+	m := ReapMarker{Delay: want.Delay, Size: want.Size}
 	if rec.Exists() {
 		m = DecodeReapMarker(rec.Value)
 	}
@@ -141,7 +163,9 @@ func (c *Catalog) RearmReap(ctx context.Context, r ReapAt, delay time.Duration) 
 	}
 	var b batch
 	r.remove(&b)
-	c.mergeReap(&b, recs[0], r.Marker.Attribution, delay.Milliseconds())
+	want := r.Marker
+	want.Delay = delay.Milliseconds()
+	c.mergeReap(&b, recs[0], want)
 	return c.resolveBatch(ctx, what, r.Key, b)
 }
 

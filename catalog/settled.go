@@ -82,7 +82,7 @@ func (c *Catalog) CompleteBatches(ctx context.Context, chain ChainID, ms []Batch
 			bytes += ms[n].Batch.Bytes
 			end = max(end, ms[n].Batch.End)
 		}
-		up, err := c.mergeTrimCheck(ctx, chain, recs[0], end)
+		up, err := c.mergeTrimCheck(ctx, chain, recs[0], TrimCheckMarker{UpTo: end, Bytes: bytes})
 		if err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}

@@ -147,7 +147,7 @@ func (s *swap) commit(ctx context.Context, runs []Run) error {
 			}
 			if !IsSlot(o.Span.Object) {
 				b.append(metastore.Delete(RefKey(o.Span.Object, r.Stream, o.Span.Last())))
-				lost.add(o.Span.Object, r.Stream, false)
+				lost.addRef(o.Span.Object, r.Stream, o.Span.Last(), false)
 			}
 		}
 		b.append(metastore.Put(SpanKey(r.Stream, span.Last()), span.Encode()))

@@ -149,23 +149,34 @@ type MarkerAt struct {
 	Version metastore.Version
 }
 
+// OwedSince is from when on a marker of a queue ordered by time, or of denorm, has been owed: its ready
+// time, or of a teardown, however often it was re-armed, the first.
+func (m MarkerAt) OwedSince() time.Time {
+	if m.Due.Queue == Teardown {
+		if v, err := DecodeTeardownMarker(m.Value); err == nil {
+			return time.UnixMilli(v.Ready)
+		}
+	}
+	return m.Due.ReadyAt()
+}
+
 // ResolveMarker resolves a marker at the version judged. ErrMoved: it was armed anew.
 func (c *Catalog) ResolveMarker(ctx context.Context, m MarkerAt) error {
 	return c.deleteAt(ctx, "resolving "+m.Due.Key, m.Due.Key, m.Version)
 }
 
 // mergeTrimCheck returns what a trimcheck must say that takes the place of the one at
-// rec: the larger end. An unreadable one may have been the last watcher of any slot below the
+// rec: the larger end, and the bytes of both. An unreadable one may have been the last watcher of any slot below the
 // checkpoint.
-func (c *Catalog) mergeTrimCheck(ctx context.Context, id ChainID, rec metastore.Record, upTo uint64) (TrimCheckMarker, error) {
+func (c *Catalog) mergeTrimCheck(ctx context.Context, id ChainID, rec metastore.Record, want TrimCheckMarker) (TrimCheckMarker, error) {
 	if !rec.Exists() {
-		return TrimCheckMarker{upTo}, nil
+		return want, nil
 	}
 	if old, err := DecodeTrimCheckMarker(rec.Value); err == nil {
-		return TrimCheckMarker{max(upTo, old.UpTo)}, nil
+		return TrimCheckMarker{max(want.UpTo, old.UpTo), want.Bytes + old.Bytes}, nil
 	}
 	at, err := c.ReadChain(ctx, id)
-	return TrimCheckMarker{max(upTo, at.Chain.Checkpoint)}, err
+	return TrimCheckMarker{max(want.UpTo, at.Chain.Checkpoint), want.Bytes}, err
 }
 
 // RearmTrimCheck moves a chain's trimcheck ahead, rounded up as when it was armed, so that
@@ -187,7 +198,8 @@ func (c *Catalog) RearmTrimCheck(ctx context.Context, m MarkerAt, upTo uint64, d
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	v, err := c.mergeTrimCheck(ctx, id, recs[0], upTo)
+	old, _ := DecodeTrimCheckMarker(m.Value) // the caller has taken the end from it, or a careful one
+	v, err := c.mergeTrimCheck(ctx, id, recs[0], TrimCheckMarker{upTo, old.Bytes})
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
