@@ -44,6 +44,8 @@ type Options struct {
 	Version string
 	// Verify checks all records and objects; nil: this server cannot.
 	Verify func(context.Context, verify.Options) (verify.Report, error)
+	// Metrics, if not nil, is served at /metrics.
+	Metrics http.Handler
 }
 
 // server holds what the operations share.
@@ -83,6 +85,9 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	config.RejectUnknownQueryParameters = true
 	config.Transformers = []huma.Transformer{statusProblems}
 	mux := http.NewServeMux()
+	if opts.Metrics != nil {
+		mux.Handle("GET /metrics", opts.Metrics)
+	}
 	h := humago.New(mux, config)
 	s.registerHealth(h)
 	s.registerStreams(h)

@@ -15,6 +15,7 @@ import (
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/metastore/pebblestore"
+	"github.com/nova-store/nova/metrics"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/dirbucket"
 	"github.com/nova-store/nova/star"
@@ -37,6 +38,7 @@ type node struct {
 	cat     *catalog.Catalog
 	star    *star.Star
 	auditor *auditor.Auditor // nil: serving only
+	metrics *metrics.Metrics
 	log     *slog.Logger
 
 	minted      chan struct{} // closed once the star minted its first chain
@@ -96,7 +98,11 @@ func checkMetadata(dir string) error {
 
 func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	clk := clock.NewReal()
-	n.cat = catalog.New(n.store, clk, cfg.Timing, nil)
+	var err error
+	if n.metrics, err = metrics.New(clk); err != nil {
+		return err
+	}
+	n.cat = catalog.New(n.metrics.Store(n.store, metrics.Serving), clk, cfg.Timing, nil)
 	if err := n.cat.EnsureFormat(ctx); err != nil {
 		return fmt.Errorf("data directory %s: %w", cfg.Dir, err)
 	}
@@ -106,17 +112,21 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	cfg.Auditor.Member = cfg.Star.Name
 	cfg.Auditor.Embedded, cfg.Star.Embedded = true, true
 	cfg.Auditor.Logger, cfg.Star.Logger = cfg.Logger, cfg.Logger
-	var err error
 	if cfg.Audit {
 		if cfg.Auditor.Events == nil {
 			cfg.Auditor.Events = auditLog{cfg.Logger}
 		}
-		if n.auditor, err = auditor.New(n.cat, n.bucket, clk, cfg.Auditor); err != nil {
+		cfg.Auditor.Events = n.metrics.AuditorEvents(cfg.Auditor.Events)
+		cat := catalog.New(n.metrics.Store(n.store, metrics.Auditing), clk, cfg.Timing, nil)
+		if n.auditor, err = auditor.New(cat, n.metrics.Bucket(n.bucket, metrics.Auditing), clk, cfg.Auditor); err != nil {
+			return err
+		}
+		if err = n.metrics.Auditor(n.auditor); err != nil {
 			return err
 		}
 	}
-	cfg.Star.Events = starEvents{log: cfg.Logger, minted: n.starMinted}
-	n.star, err = star.New(n.cat, n.bucket, clk, cfg.Star)
+	cfg.Star.Events = n.metrics.StarEvents(starEvents{log: cfg.Logger, minted: n.starMinted})
+	n.star, err = star.New(n.cat, n.metrics.Bucket(n.bucket, metrics.Serving), clk, cfg.Star)
 	return err
 }
 

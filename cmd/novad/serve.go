@@ -185,7 +185,7 @@ func (n *node) serve(p *process, listener net.Listener) error {
 	n.start()
 	stopping, endVerify := context.WithCancel(context.Background())
 	defer endVerify()
-	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log, Version: version(), Verify: n.verify(stopping)}), n.log)
+	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log, Version: version(), Verify: n.verify(stopping), Metrics: n.metrics.Handler()}), n.log)
 	srv.RegisterOnShutdown(endVerify)
 	srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
 	served := make(chan error, 1)
