@@ -109,6 +109,11 @@ func (w *World) fireDue() {
 			w.wake(t)
 		case c != nil:
 			c.timer = nil
+			if c.inc.paused {
+				// A stopped process runs no timer: see Resume.
+				c.inc.overdue = append(c.inc.overdue, c)
+				continue
+			}
 			c.end(context.DeadlineExceeded)
 		case call != nil:
 			w.readyCall(call)

@@ -105,8 +105,9 @@ type Incarnation struct {
 
 	first, last *task
 	count       int
-	held        []*task // ready, but for the pause
-	late        []*call // may take effect after their answer; embedded world only
+	held        []*task   // ready, but for the pause
+	overdue     []*simCtx // whose deadline passed while it was paused
+	late        []*call   // may take effect after their answer; embedded world only
 	rpcs        []*rpc
 	kill        *Kill // what ended it, if that was planned
 }
@@ -223,7 +224,20 @@ func (inc *Incarnation) Resume() {
 	for _, t := range held {
 		w.makeReady(t)
 	}
+	// Deadlines that passed meanwhile fire soon, but whoever could go on may do so before: what a process
+	// checks of its context when it wakes tells nothing.
+	overdue := inc.overdue
+	inc.overdue = nil
+	for _, c := range overdue {
+		if c.err == nil {
+			c.timer = w.schedule(w.now + int64(w.sched.N(int(wakeTimers))))
+			c.timer.c = c
+		}
+	}
 }
+
+// wakeTimers is within what time the overdue timers of a process that wakes fire.
+const wakeTimers = 50 * time.Millisecond
 
 func (inc *Incarnation) link(t *task) {
 	t.prev, t.next = inc.last, nil

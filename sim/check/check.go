@@ -43,6 +43,7 @@ type Checker struct {
 
 	decoder *format.Decoder
 	due     map[string]catalog.Queue // standing markers of the queues that must drain
+	armed   int                      // markers so far, but for those of settle, which live chains keep
 	index   index
 	retired map[string]bool // stars, registered; true: retired
 	timing  catalog.Timing
@@ -152,10 +153,19 @@ func (c *Checker) dueChanged(key string, old, now metastore.Record) {
 		return
 	}
 	d, err := catalog.ParseDue(key)
-	if err != nil {
-		return // garbage that a scenario planted
-	}
 	n := delta(old, now)
+	switch {
+	case n > 0:
+		c.due[key] = d.Queue
+		if d.Queue != catalog.Settle {
+			c.armed++
+		}
+	case n < 0:
+		delete(c.due, key)
+	}
+	if err != nil {
+		return // garbage that a client planted: it must go
+	}
 	switch d.Queue {
 	case catalog.Orphan:
 		c.intentChanged(c.touchObject(d.Object()), old, now)
@@ -177,12 +187,6 @@ func (c *Checker) dueChanged(key string, old, now metastore.Record) {
 		}
 	case catalog.TrimCheck:
 		c.trimCheckChanged(d, old, now)
-	}
-	switch {
-	case n > 0:
-		c.due[key] = d.Queue
-	case n < 0:
-		delete(c.due, key)
 	}
 }
 

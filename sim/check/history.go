@@ -111,6 +111,9 @@ func (c *Checker) Markers(q catalog.Queue) int {
 	return n
 }
 
+// Armed returns how many markers have been armed so far, but for settle's, which live chains keep.
+func (c *Checker) Armed() int { return c.armed }
+
 // Remains returns how many records there are of streams that have had a name.
 func (c *Checker) Remains(name string) int {
 	n := 0

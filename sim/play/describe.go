@@ -19,6 +19,7 @@ func (p *plan) String() string {
 	t := p.nodes[0].Timing
 	line("graces   reap %v, trim %v, retire %v, orphan %v; put horizon %v, session %v, skew %v, job deadline %v",
 		t.ReapGrace, t.TrimGrace, t.RetireGrace, t.OrphanGrace, t.PutHorizon, t.SessionTTL, t.MaxClockSkew, t.JobDeadline)
+	line("undelete %v; gc from %.2f of an object; unreadable markers: %v; stalled publishers %.2f", t.UndeleteWindow, p.nodes[0].GCMinDeadRatio, p.garbage, p.stall)
 	line("settle   age cap %v, recheck %v, owed %d bytes", t.SettleAgeCap, t.SettleRecheck, t.SettleOwedBytes)
 	for i := range p.nodes {
 		n := &p.nodes[i]

@@ -19,6 +19,8 @@ type plan struct {
 	writers []writerPlan
 	readers int
 	lives   livesPlan
+	garbage bool    // markers that nobody can read are among the others
+	stall   float64 // the chance that a node stops once it has put an object that nothing names yet
 	streams []string
 	chaos   chaosPlan
 	names   []string // of the faults that are on
@@ -58,6 +60,15 @@ func draw(seed uint64) plan {
 // of a second; trims; streams that are deleted while all else of them is in the air.
 func (p *plan) drawLives(r *sim.Rand) {
 	l := &p.lives
+	undelete := time.Duration(0)
+	if r.Chance(0.5) {
+		undelete = ms(r, 0, 20*time.Second)
+	}
+	ratio := []float64{0.01, 0.3, 0.5, 0.9}[r.N(4)]
+	for i := range p.nodes {
+		p.nodes[i].Timing.UndeleteWindow, p.nodes[i].GCMinDeadRatio = undelete, ratio
+	}
+	p.garbage = r.Chance(0.1)
 	l.age = []time.Duration{2 * time.Second, 10 * time.Second, 5 * time.Minute}[r.N(3)]
 	l.bytes = 200 << r.N(8)
 	l.away = ms(r, 0, 10*time.Second)
@@ -73,6 +84,7 @@ func (p *plan) drawLives(r *sim.Rand) {
 	l.rounds, l.gap, l.all = 1+r.N(10), ms(r, 500*time.Millisecond, 20*time.Second), r.Chance(0.3)
 	l.trim = r.Float64()
 	if p.on(r, "policy-changes", 0.4) {
+		l.trim /= 2
 		l.policy = 1 - l.trim
 	}
 	if p.on(r, "deletions", 0.4) {
@@ -110,6 +122,10 @@ func (p *plan) crawl(r *sim.Rand) {
 	f.DeletePartial = 0.3
 	f.BucketReadError = []float64{0, 0.1, 0.5}[r.N(3)]
 	p.trimAll(4+r.N(8), ms(r, time.Second, 6*time.Second))
+	if r.Chance(0.5) {
+		p.names = append(p.names, "stalled-publishers")
+		p.stall = 0.1
+	}
 }
 
 // setClock draws how far a node's clock is off, and how it drifts: never further than

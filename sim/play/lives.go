@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/sim/check"
 )
@@ -155,6 +156,9 @@ func (p *plan) policyOf(stream string) catalog.Policy {
 // killers meet at one packed object.
 func (g *game) live(ctx context.Context, c *sim.Client, p *plan) {
 	l := &p.lives
+	if p.garbage {
+		g.litter(ctx, c)
+	}
 	for i := 0; i < l.rounds && ctx.Err() == nil && g.w.Found() == nil; i++ {
 		_ = c.Clock().Sleep(ctx, c.Rand.Between(l.gap/2, l.gap))
 		chosen := p.streams
@@ -203,6 +207,24 @@ func (g *game) befall(ctx context.Context, c *sim.Client, p *plan, stream string
 		_ = c.Clock().Sleep(ctx, c.Rand.Between(0, l.away))
 		g.create(ctx, c, stream, l.drawPolicy(c.Rand))
 	}
+}
+
+// litter writes markers that no version of the program could read, into every queue but denorm. They
+// must go, and must not hold up what stands behind them.
+func (g *game) litter(ctx context.Context, c *sim.Client) {
+	var b metastore.Batch
+	for _, q := range catalog.Queues() {
+		if q != catalog.Denorm {
+			b.Ops = append(b.Ops, metastore.Put(catalog.ShardRange(q, c.Rand.N(catalog.Shards)).Start+"0", nil))
+		}
+	}
+	g.until(ctx, c, func(p *Process) bool {
+		err, lost := sim.Call(ctx, c, p.Inc, "litter", func(ctx context.Context) error {
+			_, err := p.Cat.Store().Commit(ctx, b)
+			return err
+		})
+		return lost == nil && err == nil
+	})
 }
 
 func (g *game) noted(what string, err error) {

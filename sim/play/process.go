@@ -33,6 +33,7 @@ type NodeConfig struct {
 	SettleObjectMin int64
 	PageSize        int
 	GCMinDeadBytes  int64
+	GCMinDeadRatio  float64
 	NoLeases        bool
 	Compress        bool
 }
@@ -103,7 +104,7 @@ func (g *game) main(ctx context.Context, inc *sim.Incarnation, cfg NodeConfig, p
 	if cfg.Audit {
 		a, err := auditor.New(p.Cat, inc.Bucket(), clk, auditor.Options{
 			Member: cfg.Name, Workers: cfg.Workers, IdleInterval: cfg.IdleInterval, MarkersPerEra: cfg.MarkersPerEra,
-			MemberParallel: cfg.MemberParallel, SettleObjectMin: cfg.SettleObjectMin, PageSize: cfg.PageSize, GCMinDeadBytes: cfg.GCMinDeadBytes,
+			MemberParallel: cfg.MemberParallel, SettleObjectMin: cfg.SettleObjectMin, PageSize: cfg.PageSize, GCMinDeadBytes: cfg.GCMinDeadBytes, GCMinDeadRatio: cfg.GCMinDeadRatio,
 			NoLeases: cfg.NoLeases, Codec: codec, Embedded: cfg.Embedded, Events: auditorMarks{g.w},
 		})
 		if err != nil {

@@ -96,11 +96,11 @@ func (g *game) idle() {
 	for _, name := range names {
 		cfg := g.configs[name]
 		d := idlePasses * cfg.IdleInterval
-		before := g.asked(name)
+		before, armed := g.asked(name), g.check.Armed()
 		if r := g.w.RunFor(d); r.Reason != sim.TimeUp && r.Reason != sim.Idle {
 			return
 		}
-		if g.check.Unsettled(g.stars()) != "" {
+		if g.check.Armed() != armed || g.check.Unsettled(g.stars()) != "" {
 			return // a policy's time has come: that is work
 		}
 		spent := g.asked(name)

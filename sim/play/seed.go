@@ -3,6 +3,7 @@ package play
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nova-store/nova/sim"
@@ -52,6 +53,9 @@ func Seed(seed uint64, opt Options) Outcome {
 			g.read(ctx, c, p.streams, 40, 2*time.Second)
 		})
 	}
+	if p.stall > 0 {
+		g.stall(p.stall, p.nodes[0].Timing.OrphanGrace)
+	}
 	if p.lives.rounds > 0 {
 		g.goClient("lives", func(ctx context.Context, c *sim.Client) { g.live(ctx, c, &p) })
 	}
@@ -84,6 +88,21 @@ func bound(n NodeConfig) time.Duration {
 func (g *game) outcome(seed uint64, faults []string) Outcome {
 	return Outcome{Seed: seed, Finding: g.w.Found(), Steps: g.w.Steps(), Virtual: g.w.Elapsed(),
 		Hash: g.w.Hash(), Faults: faults, Marks: g.w.Marks()}
+}
+
+// stall has a node stop, now and then, between the PUT of a settled object and the commit that
+// would name it, for about as long as an orphan may grow old.
+func (g *game) stall(chance float64, grace time.Duration) {
+	r := sim.NewRand(g.w.Seed(), "stall")
+	g.w.OnBucket(func(e *sim.BucketEffect) {
+		if e.Delete || e.Inc == nil || e.Inc.Dead() || g.chaosOver || !strings.HasPrefix(e.Key, "settled/") || !r.Chance(chance) {
+			return
+		}
+		g.w.Mark("chaos/stall")
+		inc := e.Inc
+		inc.Pause()
+		g.w.At(grace+r.Between(0, grace), inc.Resume)
+	})
 }
 
 // chaos starts what befalls the nodes while clients work.
