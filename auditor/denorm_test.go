@@ -237,13 +237,13 @@ func TestDenormSkipsChainsPlacedElsewhere(t *testing.T) {
 		require.NoError(t, r.cat.Announce(ctx, session.ID(), "m2"))
 		x := r.stream(ctx, "x")
 		var stars []*chainStar
-		for _, name := range []string{"a", "b", "c", "d"} {
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 			s := r.mint(ctx, name, 8)
 			s.flight(ctx, part{id: x, n: 1, size: 10})
 			stars = append(stars, s)
 		}
 		r.passes(ctx, a, 3, time.Second)
-		require.Equal(t, []string{"a", "c"}, a.Seat().Stars)
+		require.Equal(t, []string{"a", "c", "e", "g"}, a.Seat().Stars)
 		for i, s := range stars {
 			owed, err := r.cat.OwedBatches(ctx, s.chain, 0, 10)
 			require.NoError(t, err)

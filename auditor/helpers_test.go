@@ -3,6 +3,8 @@ package auditor
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
@@ -41,13 +43,20 @@ type rig struct {
 }
 
 func newRig(t testing.TB, embedded bool) *rig {
-	w := sim.New(sim.Config{Embedded: embedded, MaxOps: 128})
+	return newRigOf(t, sim.Config{Embedded: embedded, MaxOps: 128})
+}
+
+func newRigOf(t testing.TB, cfg sim.Config) *rig {
+	w := sim.New(cfg)
 	t.Cleanup(w.Close)
 	r := &rig{t: t, w: w, marks: map[string]int{}}
 	r.inc = w.Node("a").Start(nil)
-	r.cat = catalog.New(r.inc.Store(), r.inc.Clock(), quick(embedded), func(name string) { r.marks[name]++ })
+	r.cat = catalog.New(r.inc.Store(), r.inc.Clock(), quick(cfg.Embedded), func(name string) { r.marks[name]++ })
 	return r
 }
+
+// textLogger writes what is logged to w, from info on.
+func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 // Event keeps what happens.
 func (r *rig) Event(e Event) { r.events = append(r.events, e) }

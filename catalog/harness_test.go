@@ -97,6 +97,7 @@ type footprint struct {
 	calls, commits int
 	reads          []metastore.Range
 	writes         map[string]bool
+	blind          [][]metastore.Op // of commits that change no key that they are conditional on
 }
 
 func (f *footprint) read(key string) {
@@ -173,6 +174,11 @@ func (s *faultStore) Commit(ctx context.Context, b metastore.Batch) (metastore.V
 	}
 	for _, op := range b.Ops {
 		s.trace.write(op.Key)
+	}
+	if s.trace != nil && !slices.ContainsFunc(b.Conds, func(c metastore.Cond) bool {
+		return slices.ContainsFunc(b.Ops, func(op metastore.Op) bool { return op.Key == c.Key })
+	}) {
+		s.trace.blind = append(s.trace.blind, b.Ops)
 	}
 	f := noFault
 	if len(s.plan) > 0 {

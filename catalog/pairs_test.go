@@ -268,6 +268,18 @@ func footprints(from *scene, actions map[string]func(c *scene)) map[string]*foot
 	return out
 }
 
+// Every commit is a compare-and-swap: it changes a key that it is conditional on, so that a late twin of it
+// changes nothing.
+func TestEveryMutationIsConditional(t *testing.T) {
+	t.Parallel()
+	commits := 0
+	for name, f := range footprints(newScene(t, 128, t.Fatalf), sceneActions()) {
+		require.Empty(t, f.blind, name)
+		commits += f.commits
+	}
+	require.Greater(t, commits, 30)
+}
+
 // Of every two actions, one comes between any two calls of the other: everything stays
 // watched at every commit, and drains in the end. Two of which neither writes what the
 // other reads or writes can't tell that they met, and are left out.

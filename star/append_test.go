@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/go/packages"
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
@@ -366,4 +367,33 @@ func TestLinger(t *testing.T) {
 			require.Less(t, r.events.departed, each+10)
 		})
 	}
+}
+
+// Nobody audits: what a chain owes grows beyond any bound, and appends and reads go on as ever. None of the auditor's
+// code is in the foreground, so that nothing of it can be waited for.
+func TestTheForegroundNeedsNoAuditor(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 41}), "n", nil)
+	r.create("s")
+	big := strings.Repeat("x", 200<<10)
+	var first, last time.Duration
+	for i := range 40 {
+		start := r.w.Elapsed()
+		r.mustAppend("s", big)
+		last = r.w.Elapsed() - start
+		if i == 0 {
+			first = last
+		}
+		res, err := r.read(star.ReadRequest{Name: "s", Back: 1})
+		require.NoError(t, err)
+		require.Len(t, res.Records, 1)
+	}
+	require.Equal(t, first, last, "an append takes as long with 8 MB owed, at a limit of 1, as with nothing")
+	require.Len(t, r.all("s"), 40)
+
+	pkgs, err := packages.Load(&packages.Config{Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps}, ".", "../api/service")
+	require.NoError(t, err)
+	require.Len(t, pkgs, 2)
+	packages.Visit(pkgs, nil, func(p *packages.Package) {
+		require.NotEqual(t, "github.com/nova-store/nova/auditor", p.PkgPath)
+	})
 }

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/require"
+
+	"github.com/nova-store/nova/auditor"
+)
+
+// served opens the node that novad serve with these flags would run.
+func served(t *testing.T, events auditor.Events, flags ...string) *node {
+	t.Helper()
+	var c cli
+	parser, err := kong.New(&c, serveDefaults(), kong.Vars{"version": "test"})
+	require.NoError(t, err)
+	_, err = parser.Parse(append([]string{"serve", "--data", t.TempDir()}, flags...))
+	require.NoError(t, err)
+	cfg, err := c.Serve.config(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	require.NoError(t, err)
+	cfg.Auditor.Events = events
+	n, err := openNode(t.Context(), cfg)
+	require.NoError(t, err)
+	return n
+}
+
+func TestBothRolesRunByDefault(t *testing.T) {
+	n := served(t, nil)
+	require.NotNil(t, n.star)
+	require.NotNil(t, n.auditor)
+	require.NoError(t, n.close())
+
+	n = served(t, nil, "--no-audit")
+	require.NotNil(t, n.star)
+	require.Nil(t, n.auditor)
+	require.NoError(t, n.close())
+}
+
+// leaving watches an auditor leave the ring.
+type leaving struct{ withdrawn func() }
+
+func (l *leaving) Event(e auditor.Event) {
+	if e.Action == auditor.Withdrawn {
+		l.withdrawn()
+	}
+}
+
+// A stop ends only after the auditor has left the ring: while that is under way it waits.
+func TestTheAuditorLeavesTheRingBeforeTheStopEnds(t *testing.T) {
+	l := &leaving{}
+	n := served(t, l)
+	stopped := make(chan struct{})
+	early, waited := false, false
+	l.withdrawn = func() {
+		// It has left, and its Run has not returned yet: either the stop waits for that, or it ends.
+		for !early && !waited {
+			select {
+			case <-stopped:
+				early = true
+			default:
+				waited = waits(".(*node).stop(")
+			}
+			runtime.Gosched()
+		}
+	}
+	n.start()
+	require.NoError(t, n.ready(t.Context()))
+	var err error
+	go func() {
+		err = n.stop()
+		close(stopped)
+	}()
+	<-stopped
+	<-n.auditorDone
+	require.NoError(t, err)
+	require.False(t, early, "the stop ended before the auditor had left")
+	require.True(t, waited)
+	require.False(t, n.auditor.Announced())
+}
+
+// waits tells whether a goroutine waits for a channel in that very function.
+func waits(function string) bool {
+	buf := make([]byte, 1<<20)
+	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		state, rest, _ := strings.Cut(g, "\n")
+		top, _, _ := strings.Cut(rest, "\n")
+		if strings.Contains(state, "[chan receive") && strings.Contains(top, function) {
+			return true
+		}
+	}
+	return false
+}
