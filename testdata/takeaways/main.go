@@ -85,7 +85,7 @@ func run(only []string) error {
 	return nil
 }
 
-var testCell = regexp.MustCompile("^`([a-z0-9/.]+)` `(Test[A-Za-z0-9_/]+)`")
+var testCell = regexp.MustCompile("^`([a-z0-9/.]+)` `(Test[A-Za-z0-9_/.-]+)`")
 
 // readRows reads the table's rows: | id | section | statement | code | test | checked by |.
 func readRows(path string) ([]row, error) {
