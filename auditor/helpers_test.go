@@ -166,6 +166,15 @@ type part struct {
 func (s *chainStar) slot(ctx context.Context, slot uint64, parts ...part) (body []byte, f format.Footer) {
 	w := format.NewWriter(format.KindSlot, format.Stored())
 	w.SetSlot(s.chain.Star, s.chain.Epoch, slot, [16]byte{byte(slot) + 1})
+	s.fill(w, slot, parts...)
+	body, f, err := w.Finish()
+	require.NoError(s.r.t, err)
+	s.put(ctx, slot, body)
+	return body, f
+}
+
+// fill writes a flight's sections.
+func (s *chainStar) fill(w *format.Writer, slot uint64, parts ...part) {
 	for _, p := range parts {
 		w.Begin(uint64(p.id), 0)
 		for i := range p.n {
@@ -181,10 +190,6 @@ func (s *chainStar) slot(ctx context.Context, slot uint64, parts ...part) (body 
 		}
 		w.EndAppend(a)
 	}
-	body, f, err := w.Finish()
-	require.NoError(s.r.t, err)
-	s.put(ctx, slot, body)
-	return body, f
 }
 
 func (s *chainStar) put(ctx context.Context, slot uint64, body []byte) {

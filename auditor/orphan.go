@@ -14,6 +14,10 @@ import (
 // orphan judges intents that were not resolved within the orphan grace: their publisher
 // died, gave the object up, or found every range of it owned elsewhere.
 //
+// A bundle's intent is left alone for as long as the bundle's slot may be absorbed: unless the chain record is gone, or the
+// checkpoint is above the slot, or the chain is sealed at or below it. Each is for ever, and none
+// lets an absorb come that names the bundle; so no absorb meets a condemned intent.
+//
 // Steps, and what a crash after each leaves:
 //
 //  1. Probe one ref. If one names the object: resolve the intent, conditional on a ref in the same commit,

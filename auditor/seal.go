@@ -1,6 +1,7 @@
 package auditor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -32,7 +33,6 @@ const (
 )
 
 func (s *sealing) run(ctx context.Context) (catalog.ChainAt, error) {
-	id := s.fence.Chain.ID
 	slot := s.fence.Chain.Chain.Checkpoint
 	for ; ; slot++ {
 		fate, in, err := s.look(ctx, slot)
@@ -42,13 +42,7 @@ func (s *sealing) run(ctx context.Context) (catalog.ChainAt, error) {
 		if fate == slotSealed {
 			break
 		}
-		if fate == slotDamaged && !s.damaged {
-			s.damaged = true
-			s.a.log.Warn("a dead chain's slot is damaged: nothing from there on was acknowledged, and nothing from there on is absorbed",
-				"object", catalog.SlotKey(id, slot))
-			s.j.emit(Event{Action: SlotDamaged, Chain: id, Object: catalog.SlotKey(id, slot), From: slot, To: slot + 1})
-		}
-		if s.damaged {
+		if fate == slotDamaged || s.damaged {
 			continue
 		}
 		if s.pending = append(s.pending, in); len(s.pending) == absorbSlots {
@@ -80,17 +74,31 @@ func (s *sealing) look(ctx context.Context, slot uint64) (slotFate, catalog.Slot
 		switch {
 		case err == nil && f.Kind == format.KindSeal:
 			return slotSealed, catalog.SlotIn{}, nil
-		case err == nil && f.Bundled:
-			return 0, catalog.SlotIn{}, fmt.Errorf("%s: %w: its records are in a bundle", catalog.SlotKey(id, slot), format.ErrVersion)
 		case err == nil:
-			return slotHolds, catalog.SlotIn{Slot: slot, Size: int64(len(body)), Footer: &f}, nil
-		case errors.Is(err, format.ErrCorrupt):
-			return slotDamaged, catalog.SlotIn{}, nil
+			if f.Bundled && !s.damaged {
+				err = s.verifyBundle(ctx, slot, body, &f)
+			}
+			if isCorrupt(err) {
+				return s.damage(slot, err)
+			}
+			return slotHolds, catalog.SlotIn{Slot: slot, Size: int64(len(body)), Footer: &f}, err
+		case isCorrupt(err):
+			return s.damage(slot, err)
 		case !errors.Is(err, objstore.ErrNotFound):
 			if !errors.Is(err, objstore.ErrThrottled) || try == tries {
 				return 0, catalog.SlotIn{}, err
 			}
 		default:
+			later, err := s.later(ctx, slot)
+			if err != nil {
+				return 0, catalog.SlotIn{}, err
+			}
+			if later != 0 {
+				if try < reads {
+					break // look again
+				}
+				return s.damage(slot, fmt.Errorf("it is missing, though slot %d is there: it was durable once", later))
+			}
 			err = s.put(ctx, slot)
 			switch {
 			case err == nil:
@@ -104,6 +112,73 @@ func (s *sealing) look(ctx context.Context, slot uint64) (slotFate, catalog.Slot
 			return 0, catalog.SlotIn{}, err
 		}
 	}
+}
+
+// damage ends the absorb: nothing from the slot on was acknowledged, and nothing from there on is
+// absorbed.
+func (s *sealing) damage(slot uint64, why error) (slotFate, catalog.SlotIn, error) {
+	if !s.damaged {
+		s.damaged = true
+		key := catalog.SlotKey(s.fence.Chain.ID, slot)
+		s.a.log.Warn("a dead chain's slot is damaged: nothing from there on was acknowledged, and nothing from there on is absorbed",
+			"object", key, "error", why)
+		s.j.emit(Event{Action: SlotDamaged, Chain: s.fence.Chain.ID, Object: key, From: slot, To: slot + 1})
+	}
+	return slotDamaged, catalog.SlotIn{}, nil
+}
+
+// verifyBundle reads the bundle of a slot whole, as slots are read, before anything comes to name it. It was
+// durable before its slot was put, and nobody deletes it while the slot may be absorbed (catalog/bundle.go): one that
+// is missing, corrupt, or not what the slot indexes, in every one of several reads, is damage, of
+// the same kind as the slot's own.
+func (s *sealing) verifyBundle(ctx context.Context, slot uint64, index []byte, f *format.Footer) error {
+	key := catalog.BundleKey(s.fence.Chain.ID, slot, f.Flight)
+	for read := 1; ; read++ {
+		_, footer, err := s.a.readObject(ctx, key)
+		switch {
+		case err == nil:
+			want, _, err := format.BundleIndex(footer)
+			if err != nil || !bytes.Equal(want, index) {
+				return &format.CorruptError{Object: key, Reason: fmt.Sprintf("it is not the bundle that slot %d indexes", slot)}
+			}
+			return nil
+		case !errors.Is(err, objstore.ErrNotFound):
+			return err
+		case read == reads:
+			return &format.CorruptError{Object: key, Reason: fmt.Sprintf("it is missing, though slot %d is there", slot)}
+		}
+		if err := s.a.pause(ctx, read); err != nil {
+			return err
+		}
+	}
+}
+
+// later returns a slot that is there and could not be if slot had never been durable, or 0.
+//
+// Slots being PUT are below the first not known durable + W, and that is the first gap at the
+// latest. So nothing at or beyond slot + W says that slot is such a gap; and where it was
+// durable and got lost, the star may have gone on for any length. It then left no gap up to its own first slot not
+// known durable, so that one of the next W is there, or else its last PUTs all lie below slot + W, in the
+// window that is sealed and goes with the chain.
+func (s *sealing) later(ctx context.Context, slot uint64) (uint64, error) {
+	w := max(s.fence.Chain.Chain.Window, 1)
+	for at, try := slot+w, 1; at < slot+2*w; {
+		_, err := s.a.bucket.stat(ctx, catalog.SlotKey(s.fence.Chain.ID, at))
+		switch {
+		case err == nil:
+			return at, nil
+		case errors.Is(err, objstore.ErrNotFound):
+			at, try = at+1, 1
+			continue
+		case !errors.Is(err, objstore.ErrThrottled) || try == tries:
+			return 0, err
+		}
+		if err := s.a.pause(ctx, try); err != nil {
+			return 0, err
+		}
+		try++
+	}
+	return 0, nil
 }
 
 // seal fills a slot of the window: with a seal, or it is full already. What is there
@@ -143,6 +218,13 @@ func (s *sealing) absorb(ctx context.Context) error {
 	out, err := s.a.cat.Absorb(ctx, catalog.AbsorbRequest{Chain: s.fence.Chain.ID, Slots: s.pending, Fence: &s.fence})
 	if errors.Is(err, catalog.ErrFenced) {
 		return fmt.Errorf("another run took over: %w (%w)", catalog.ErrMoved, err)
+	}
+	if errors.Is(err, catalog.ErrIntentLost) {
+		// Its bundle may be gone at any moment, and what lies behind it waits for its verdicts.
+		slot := s.pending[0].Slot
+		s.pending = nil
+		_, _, err = s.damage(slot, err)
+		return err
 	}
 	if err != nil {
 		return err

@@ -26,8 +26,8 @@ import (
 //     below it are fixed from then on; those beyond, a gap, were never acknowledged. Seals are always the same bytes, at or
 //     above the checkpoint, so the marker watches them.
 //  5. Absorb what lies below, exactly as the star would have. Each commit moves the
-//     checkpoint; slots pass from the settle marker's watch to a batch marker's.
-//     The next run goes on at the new checkpoint.
+//     checkpoint; slots pass from the settle marker's watch to a batch marker's, and their bundles
+//     from their intents' to their refs'. The next run goes on at the new checkpoint.
 //  6. Put seals in the W−1 slots after the seal: of flights in the air there, each now meets a
 //     seal or has landed, and what landed is never absorbed. The star never put beyond, since slots being
 //     PUT are below the first not known durable + W, and the seal's was not.
@@ -38,10 +38,14 @@ import (
 //  9. Delete the objects from the trimmed cursor to the window's end; a repeat finds them gone.
 //  10. Retire: chain record, trim record and marker go in one commit.
 //
-// A damaged slot (corrupt in every one of several reads; never a time-out) ends the
+// A damaged slot (corrupt or, behind it a slot that says it was durable, missing; or with a bundle
+// of which that is true; in every one of several reads, never a time-out) ends the
 // absorb and not the walk: what lies above the checkpoint was never acknowledged,
 // and a slot whose verdicts can't be judged leaves those behind it undecided too. It goes with
 // the window at the chain's retirement.
+//
+// Bundles of slots that are never absorbed are not deleted here: their intents stand, and the orphan
+// duty judges them once the seal, or the chain's end, says that nothing may name them any more.
 type settle struct{ a *Auditor }
 
 // Judge runs what is ripe. A marker whose subject is a star and not a chain belongs to
