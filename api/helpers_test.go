@@ -31,6 +31,7 @@ type node struct {
 	handler http.Handler
 	dir     string
 	cat     *catalog.Catalog
+	star    *star.Star
 }
 
 // waiting tells when a star has minted its first chain.
@@ -78,7 +79,7 @@ func startNode(t *testing.T, log io.Writer, opts star.Options) *node {
 	n := serve(t, api.New(service.New(st, cat, clk), clk, api.Options{Logger: logger, Verify: func(ctx context.Context, o verify.Options) (verify.Report, error) {
 		return verify.Run(ctx, cat, bucket, clk, o)
 	}}))
-	n.dir, n.cat = dir, cat
+	n.dir, n.cat, n.star = dir, cat, st
 	return n
 }
 

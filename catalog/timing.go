@@ -74,6 +74,19 @@ func DefaultTiming(embedded bool) Timing {
 // to watch it.
 var ErrUnsafeTiming = errors.New("unsafe timing")
 
+// UnsafeTimingError names the fields of a [Timing] that are out of bounds or contradict one another; it is an
+// ErrUnsafeTiming.
+type UnsafeTimingError struct {
+	// Fields of Timing, first the one that is too small or too large, then those that say so.
+	Fields []string
+	Reason string
+}
+
+func (e *UnsafeTimingError) Error() string { return ErrUnsafeTiming.Error() + ": " + e.Reason }
+
+// Is makes errors.Is(err, ErrUnsafeTiming) hold.
+func (e *UnsafeTimingError) Is(target error) bool { return target == ErrUnsafeTiming }
+
 // Validate refuses a timing that breaks the one timing assumption: a PUT takes
 // effect, if ever, before its announcement + PutHorizon. The retire and trim
 // graces must exceed SessionTTL + PutHorizon + MaxClockSkew, since the first try
@@ -81,43 +94,73 @@ var ErrUnsafeTiming = errors.New("unsafe timing")
 // MaxClockSkew; the orphan grace JobDeadline + PutHorizon + MaxClockSkew. Where
 // the process's death ends its writes (embedded), TTL and skew count as 0.
 func (t Timing) Validate(embedded bool) error {
-	bad := func(format string, a ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrUnsafeTiming}, a...)...)
+	bad := func(field, format string, a ...any) error {
+		return &UnsafeTimingError{Fields: []string{field}, Reason: fmt.Sprintf(format, a...)}
 	}
 	ttl, skew := t.SessionTTL, t.MaxClockSkew
 	if embedded {
 		if t.PutHorizon != 0 {
-			return bad("the put horizon must be 0 on an embedded store with a local directory, not %v", t.PutHorizon)
+			return bad("PutHorizon", "the put horizon must be 0 on an embedded store with a local directory, not %v", t.PutHorizon)
 		}
 		ttl, skew = 0, 0
 	} else if t.PutHorizon <= 0 {
-		return bad("the put horizon must be above 0 on a shared store")
+		return bad("PutHorizon", "the put horizon must be above 0 on a shared store")
 	}
 	switch {
 	case t.SessionTTL < MinSessionTTL:
-		return bad("the session TTL of %v leaves no time for a keep-alive; it must be %v at least", t.SessionTTL, MinSessionTTL)
-	case t.JobDeadline <= 0 || t.MaxClockSkew < 0:
-		return bad("the job deadline must be above 0, the clock skew not below")
-	case t.SettleAgeCap < 0 || t.SettleRecheck <= 0:
-		return bad("the settle recheck must be above 0, the age cap not below")
+		return bad("SessionTTL", "the session TTL of %v leaves no time for a keep-alive; it must be %v at least", t.SessionTTL, MinSessionTTL)
+	case t.JobDeadline <= 0:
+		return bad("JobDeadline", "the job deadline must be above 0")
+	case t.MaxClockSkew < 0:
+		return bad("MaxClockSkew", "the clock skew must not be below 0")
+	case t.SettleAgeCap < 0:
+		return bad("SettleAgeCap", "the settle age cap must not be below 0")
+	case t.SettleRecheck <= 0:
+		return bad("SettleRecheck", "the settle recheck must be above 0")
 	case t.UndeleteWindow < 0 || t.UndeleteWindow > MaxPolicyAge:
-		return bad("the undelete window must be 0 to 100 years")
+		return bad("UndeleteWindow", "the undelete window must be 0 to 100 years")
 	}
+	horizon := timingTerm{"PutHorizon", "put horizon", t.PutHorizon}
+	session, clocks := timingTerm{"SessionTTL", "session TTL", ttl}, timingTerm{"MaxClockSkew", "clock skew", skew}
 	for _, g := range []struct {
-		name       string
-		have, over time.Duration
-		rule       string
+		grace timingTerm
+		over  []timingTerm
 	}{
-		{"retire grace", t.RetireGrace, ttl + t.PutHorizon + skew, "session TTL + put horizon + clock skew"},
-		{"trim grace", t.TrimGrace, ttl + t.PutHorizon + skew, "session TTL + put horizon + clock skew"},
-		{"reap grace", t.ReapGrace, t.PutHorizon + skew, "put horizon + clock skew"},
-		{"orphan grace", t.OrphanGrace, t.JobDeadline + t.PutHorizon + skew, "job deadline + put horizon + clock skew"},
+		{timingTerm{"RetireGrace", "retire grace", t.RetireGrace}, []timingTerm{session, horizon, clocks}},
+		{timingTerm{"TrimGrace", "trim grace", t.TrimGrace}, []timingTerm{session, horizon, clocks}},
+		{timingTerm{"ReapGrace", "reap grace", t.ReapGrace}, []timingTerm{horizon, clocks}},
+		{timingTerm{"OrphanGrace", "orphan grace", t.OrphanGrace}, []timingTerm{{"JobDeadline", "job deadline", t.JobDeadline}, horizon, clocks}},
 	} {
-		if g.have <= g.over {
-			return bad("the %s of %v must exceed %s = %v", g.name, g.have, g.rule, g.over)
+		if err := g.grace.mustExceed(g.over); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// timingTerm is one duration of a rule.
+type timingTerm struct {
+	field, text string
+	value       time.Duration
+}
+
+// mustExceed refuses a grace that does not exceed the sum, and names it and what the sum is made of.
+func (g timingTerm) mustExceed(over []timingTerm) error {
+	fields, rule, sum := []string{g.field}, "", time.Duration(0)
+	for i, o := range over {
+		if i > 0 {
+			rule += " + "
+		}
+		rule += o.text
+		sum += o.value
+		if o.value != 0 {
+			fields = append(fields, o.field)
+		}
+	}
+	if g.value > sum {
+		return nil
+	}
+	return &UnsafeTimingError{Fields: fields, Reason: fmt.Sprintf("the %s of %v must exceed %s = %v", g.text, g.value, rule, sum)}
 }
 
 // readyAt is now + d, rounded up to the marker bucket, or to d where that is shorter.

@@ -8,6 +8,23 @@ import (
 	"pgregory.net/rapid"
 )
 
+// A refusal names what contradicts one another, so that whoever configured it can be told.
+func TestUnsafeTimingNamesTheFields(t *testing.T) {
+	timing := DefaultTiming(false)
+	timing.OrphanGrace = time.Minute
+	var unsafe *UnsafeTimingError
+	require.ErrorAs(t, timing.Validate(false), &unsafe)
+	require.Equal(t, []string{"OrphanGrace", "JobDeadline", "PutHorizon", "MaxClockSkew"}, unsafe.Fields)
+	timing = DefaultTiming(true)
+	timing.OrphanGrace = time.Minute
+	require.ErrorAs(t, timing.Validate(true), &unsafe)
+	require.Equal(t, []string{"OrphanGrace", "JobDeadline"}, unsafe.Fields, "what counts as 0 is no part of it")
+	timing = DefaultTiming(true)
+	timing.UndeleteWindow = -1
+	require.ErrorAs(t, timing.Validate(true), &unsafe)
+	require.Equal(t, []string{"UndeleteWindow"}, unsafe.Fields)
+}
+
 func TestTimingValidate(t *testing.T) {
 	require.NoError(t, DefaultTiming(true).Validate(true))
 	require.NoError(t, DefaultTiming(false).Validate(false))

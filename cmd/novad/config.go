@@ -26,7 +26,7 @@ func (f *configFile) Validate(*kong.Application) error { return nil }
 // Resolve returns the file's value of a flag, or nil.
 func (f *configFile) Resolve(ctx *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
 	node := parent.Node()
-	if node == nil || node.Name != "serve" || flag.Name == "config" {
+	if node == nil || node.Name != "serve" && node.Name != "config" || flag.Name == "config" {
 		return nil, nil
 	}
 	if f.values == nil {
@@ -35,7 +35,7 @@ func (f *configFile) Resolve(ctx *kong.Context, parent *kong.Path, flag *kong.Fl
 		if path == "" {
 			return nil, nil
 		}
-		values, err := loadConfig(path, node.Flags)
+		values, err := loadConfig(path, node)
 		if err != nil {
 			return nil, &configError{err}
 		}
@@ -56,7 +56,7 @@ func (e *configError) Error() string { return e.err.Error() }
 
 func (e *configError) Unwrap() error { return e.err }
 
-func loadConfig(path string, flags []*kong.Flag) (kong.Resolver, error) {
+func loadConfig(path string, node *kong.Node) (kong.Resolver, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func loadConfig(path string, flags []*kong.Flag) (kong.Resolver, error) {
 			return nil, fmt.Errorf("%s: line %d: %s must have one value", path, node.Line, key)
 		}
 		values[key] = doc[key].Value
-		if key == "config" || !slices.ContainsFunc(flags, func(g *kong.Flag) bool { return g.Name == key }) {
+		if key == "config" || key == "output" || !slices.ContainsFunc(node.Flags, func(g *kong.Flag) bool { return g.Name == key }) {
 			unknown = append(unknown, strconv.Quote(key))
 		}
 	}
@@ -85,7 +85,7 @@ func loadConfig(path string, flags []*kong.Flag) (kong.Resolver, error) {
 		return nil, fmt.Errorf("%s: unknown keys %s; keys are the names of the flags of novad serve", path, strings.Join(unknown, ", "))
 	}
 	// The loader looks a command's flags up beneath the command's name.
-	nested, err := yaml.Marshal(map[string]any{"serve": values})
+	nested, err := yaml.Marshal(map[string]any{node.Name: values})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

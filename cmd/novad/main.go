@@ -40,6 +40,7 @@ func usagef(format string, a ...any) error { return &usageError{fmt.Errorf(forma
 // cli is the command line.
 type cli struct {
 	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a node. This is what novad does without a command."`
+	Config  configCmd  `cmd:"" help:"Show what serve would run with, and where each value comes from."`
 	Stream  streamCmd  `cmd:"" help:"Create, list, describe, change, trim and delete streams."`
 	Append  appendCmd  `cmd:"" help:"Append lines to a stream, a record a line."`
 	Read    readCmd    `cmd:"" help:"Read records of a stream."`

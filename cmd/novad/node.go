@@ -28,7 +28,9 @@ type nodeConfig struct {
 	Star    star.Options
 	Auditor auditor.Options
 	Audit   bool
-	Logger  *slog.Logger
+	// InFlightBytes bounds what the HTTP interface holds; 0: its default.
+	InFlightBytes int64
+	Logger        *slog.Logger
 }
 
 // node is a star and an auditor on one store and one bucket, in this process.
@@ -40,6 +42,8 @@ type node struct {
 	auditor *auditor.Auditor // nil: serving only
 	metrics *metrics.Metrics
 	log     *slog.Logger
+
+	inFlight int64 // see nodeConfig.InFlightBytes
 
 	minted      chan struct{} // closed once the star minted its first chain
 	mintOnce    sync.Once
@@ -57,7 +61,7 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	if err := checkMetadata(cfg.Dir); err != nil {
 		return nil, &usageError{err}
 	}
-	n := &node{log: cfg.Logger, minted: make(chan struct{})}
+	n := &node{log: cfg.Logger, inFlight: cfg.InFlightBytes, minted: make(chan struct{})}
 	fatal := func(err error) {
 		cfg.Logger.Error("storage failed, the process ends", "error", err)
 		os.Exit(exitFailure)

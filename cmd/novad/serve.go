@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"reflect"
+	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -44,6 +48,10 @@ type serveCmd struct {
 	SlotDeadline time.Duration `help:"How long a slot may stay undecided before the chain is abandoned." default:"10s"`
 	TailBytes    byteSize      `help:"Recent records kept in memory for reads." default:"64MiB"`
 
+	MaxPendingBytes byteSize `help:"Appends taken but not answered, at most, in memory." default:"128MiB"`
+	MaxFollowers    int      `help:"Readers that wait for records to come, at most." default:"10000"`
+	InFlightBytes   byteSize `help:"Bodies of appends held at once, at most, and likewise pages of reads." default:"256MiB"`
+
 	SettleAgeCap    time.Duration `help:"How long absorbed slots wait for more before they are settled." default:"${settle_age_cap}"`
 	SettleOwedBytes byteSize      `help:"How much a chain may owe before it is settled at once." default:"${settle_owed_bytes}"`
 	SettleRecheck   time.Duration `help:"How often a live chain is looked at." default:"${settle_recheck}"`
@@ -56,14 +64,18 @@ type serveCmd struct {
 	PutHorizon      time.Duration `help:"How late a write may take effect. 0, and nothing else, on a local directory." default:"0s"`
 	SessionTTL      time.Duration `name:"session-ttl" help:"How long a session outlives its last keep-alive." default:"${session_ttl}"`
 	MaxClockSkew    time.Duration `help:"How far the clocks of two nodes differ." default:"${max_clock_skew}"`
-	JobDeadline     time.Duration `help:"Bound of one job of the auditor." default:"${job_deadline}"`
+	UndeleteWindow  time.Duration `help:"How long a deleted stream's data is kept." default:"${undelete_window}"`
+	GCMinDeadRatio  float64       `name:"gc-min-dead-ratio" help:"How much of an object must be dead, of its size, before it is compacted." default:"0.5"`
+	GCMinDeadBytes  byteSize      `name:"gc-min-dead-bytes" help:"How many bytes of an object must be dead before it is compacted." default:"1MiB"`
 
+	JobDeadline           time.Duration `name:"auditor-job-deadline" help:"Bound of one job of the auditor." default:"${job_deadline}"`
 	AuditorIdleInterval   time.Duration `help:"Wait after a pass that left nothing to do." default:"30s"`
 	AuditorWorkers        int           `help:"Jobs that run at once." default:"2"`
 	AuditorMarkersPerEra  int           `help:"Batch markers that one round of the settle rewrite takes." default:"256"`
 	AuditorMemberParallel int           `help:"Objects that an era writes abreast." default:"2"`
 	AuditorRequestRate    float64       `help:"Bucket requests a second; 0 is unlimited." default:"0"`
 	AuditorRewriteRate    byteSize      `help:"Bytes rewritten a second; 0 is unlimited." default:"0"`
+	AuditorFetchCache     byteSize      `help:"Source objects that eras hold in memory, at most." default:"128MiB"`
 }
 
 // serveDefaults are the defaults that other packages own.
@@ -81,6 +93,7 @@ func serveDefaults() kong.Vars {
 		"session_ttl":       t.SessionTTL.String(),
 		"max_clock_skew":    t.MaxClockSkew.String(),
 		"job_deadline":      t.JobDeadline.String(),
+		"undelete_window":   t.UndeleteWindow.String(),
 	}
 }
 
@@ -92,6 +105,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	}{
 		{"window", c.Window}, {"auditor-workers", c.AuditorWorkers},
 		{"auditor-markers-per-era", c.AuditorMarkersPerEra}, {"auditor-member-parallel", c.AuditorMemberParallel},
+		{"max-followers", c.MaxFollowers},
 	} {
 		if n.value < 1 {
 			return nodeConfig{}, usagef("--%s=%d: it must be 1 at least", n.flag, n.value)
@@ -110,23 +124,41 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	case c.SettleObjectMin < 1 || c.SettleObjectMax < c.SettleObjectMin || c.SettleObjectMax > 64<<20:
 		return nodeConfig{}, usagef("--settle-object-min=%v and --settle-object-max=%v: they must be 1B to 64MiB, in this order", c.SettleObjectMin, c.SettleObjectMax)
 	}
+	for _, n := range []struct {
+		flag  string
+		value byteSize
+	}{
+		{"max-pending-bytes", c.MaxPendingBytes}, {"in-flight-bytes", c.InFlightBytes},
+		{"gc-min-dead-bytes", c.GCMinDeadBytes}, {"auditor-fetch-cache", c.AuditorFetchCache},
+	} {
+		if n.value < 1 {
+			return nodeConfig{}, usagef("--%s=%v: it must be 1B at least", n.flag, n.value)
+		}
+	}
+	if !(c.GCMinDeadRatio > 0 && c.GCMinDeadRatio <= 1) {
+		return nodeConfig{}, usagef("--gc-min-dead-ratio=%v: it must be above 0, and 1 at most", c.GCMinDeadRatio)
+	}
 	cfg := nodeConfig{
 		Dir: c.Data,
 		Timing: catalog.Timing{
 			PutHorizon: c.PutHorizon, SessionTTL: c.SessionTTL, MaxClockSkew: c.MaxClockSkew, JobDeadline: c.JobDeadline,
 			SettleAgeCap: c.SettleAgeCap, SettleOwedBytes: uint64(c.SettleOwedBytes), SettleRecheck: c.SettleRecheck,
 			ReapGrace: c.ReapGrace, TrimGrace: c.TrimGrace, RetireGrace: c.RetireGrace, OrphanGrace: c.OrphanGrace,
+			UndeleteWindow: c.UndeleteWindow,
 		},
 		Star: star.Options{
 			Name: c.Star, Window: c.Window, Linger: c.Linger, SlotDeadline: c.SlotDeadline, TailBytes: int64(c.TailBytes),
+			MaxPendingBytes: int64(c.MaxPendingBytes), MaxFollowers: c.MaxFollowers,
 		},
 		Auditor: auditor.Options{
 			Workers: c.AuditorWorkers, IdleInterval: c.AuditorIdleInterval, MarkersPerEra: c.AuditorMarkersPerEra,
 			MemberParallel: c.AuditorMemberParallel, SettleObjectMin: int64(c.SettleObjectMin), SettleObjectMax: int64(c.SettleObjectMax),
+			GCMinDeadRatio: c.GCMinDeadRatio, GCMinDeadBytes: int64(c.GCMinDeadBytes), FetchCacheBytes: int64(c.AuditorFetchCache),
 			RequestRate: c.AuditorRequestRate, RewriteRate: float64(c.AuditorRewriteRate), Codec: format.Zstd(),
 		},
-		Audit:  !c.NoAudit,
-		Logger: log,
+		Audit:         !c.NoAudit,
+		InFlightBytes: int64(c.InFlightBytes),
+		Logger:        log,
 	}
 	// The star takes 0 for its default.
 	if c.Linger == 0 {
@@ -136,10 +168,35 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 		cfg.Star.TailBytes = -1
 	}
 	if err := cfg.Timing.Validate(true); err != nil {
-		return nodeConfig{}, &usageError{err}
+		return nodeConfig{}, timingRefusal(err)
 	}
 	return cfg, nil
 }
+
+// timingRefusal names the flags that contradict one another.
+func timingRefusal(err error) error {
+	var unsafe *catalog.UnsafeTimingError
+	if !errors.As(err, &unsafe) {
+		return &usageError{err}
+	}
+	t := reflect.TypeFor[serveCmd]()
+	var flags []string
+	for _, name := range unsafe.Fields {
+		flag := kebab(name)
+		if f, ok := t.FieldByName(name); ok {
+			flag = cmp.Or(f.Tag.Get("name"), flag)
+		}
+		flags = append(flags, "--"+flag)
+	}
+	return usagef("%w (%s)", err, strings.Join(flags, ", "))
+}
+
+// kebab is a flag's name as kong makes it of a field's: RetireGrace is retire-grace.
+func kebab(field string) string {
+	return strings.ToLower(upper.ReplaceAllString(field, "${1}-${2}"))
+}
+
+var upper = regexp.MustCompile("([a-z])([A-Z])")
 
 // checkListen refuses an address that others could reach, unless that is wanted.
 func (c *serveCmd) checkListen() error {
@@ -185,7 +242,9 @@ func (n *node) serve(p *process, listener net.Listener) error {
 	n.start()
 	stopping, endVerify := context.WithCancel(context.Background())
 	defer endVerify()
-	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log, Version: version(), Verify: n.verify(stopping), Metrics: n.metrics.Handler()}), n.log)
+	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{
+		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Metrics: n.metrics.Handler(),
+	}), n.log)
 	srv.RegisterOnShutdown(endVerify)
 	srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
 	served := make(chan error, 1)
