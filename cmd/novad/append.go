@@ -33,7 +33,8 @@ func (appendCmd) Help() string {
 not UTF-8 are kept. A last line without a newline is a record too. A record has 16 MiB at most.
 
 Requests are idempotent: one whose answer is lost is repeated and appears once. If it fails
-half-way it says how many records are durable and with which offsets, and exits with status 1.`
+half-way it says how many records are durable and with which offsets, and exits with status 1. What takes long shows its
+progress on a terminal.`
 }
 
 // appendReport is the output as JSON.
@@ -101,7 +102,9 @@ func (c *appendCmd) Run(p *process) error {
 	if err != nil {
 		return err
 	}
-	report, err := appendLines(p.ctx, producer, in, c.Stream, int(c.Batch), c.BatchRecords)
+	bar := newProgress(p.stderr, in)
+	report, err := appendLines(p.ctx, producer, in, c.Stream, int(c.Batch), c.BatchRecords, bar)
+	bar.clear()
 	if c.Output == "json" {
 		if err != nil {
 			report.Error = err.Error()
@@ -139,7 +142,7 @@ func (c *appendCmd) producer(ctx context.Context, client *api.Client) (*api.Prod
 
 // appendLines appends the lines of in, while it reads ahead. The report is right also
 // where it fails.
-func appendLines(ctx context.Context, producer *api.Producer, in io.Reader, stream string, maxBytes, maxRecords int) (*appendReport, error) {
+func appendLines(ctx context.Context, producer *api.Producer, in io.Reader, stream string, maxBytes, maxRecords int, bar *progress) (*appendReport, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	report := &appendReport{Stream: stream}
@@ -164,6 +167,9 @@ func appendLines(ctx context.Context, producer *api.Producer, in io.Reader, stre
 		res, err := producer.Append(ctx, batch)
 		if err == nil {
 			report.add(len(batch), res)
+			for _, line := range batch {
+				bar.add(len(line) + 1)
+			}
 			continue
 		}
 		var ae *api.AppendError

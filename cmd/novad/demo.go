@@ -104,7 +104,7 @@ func (d *demoRun) run(ctx context.Context) (*demoNode, error) {
 		once.Do(func() { d.say("  the client: %v; it repeats the very same append until it is answered", err) })
 	}
 	cut := bytes.IndexByte(demo.Log[len(demo.Log)/2:], '\n') + len(demo.Log)/2 + 1
-	first, err := appendLines(ctx, producer, bytes.NewReader(demo.Log[:cut]), demoStream, demoBatch, service.MaxAppendRecords)
+	first, err := appendLines(ctx, producer, bytes.NewReader(demo.Log[:cut]), demoStream, demoBatch, service.MaxAppendRecords, nil)
 	if err != nil {
 		return n, err
 	}
@@ -118,7 +118,7 @@ func (d *demoRun) run(ctx context.Context) (*demoNode, error) {
 	began := make(chan struct{})
 	go func() {
 		in := &signalReader{r: bytes.NewReader(demo.Log[cut:]), began: began}
-		report, err := appendLines(ctx, producer, in, demoStream, demoBatch, service.MaxAppendRecords)
+		report, err := appendLines(ctx, producer, in, demoStream, demoBatch, service.MaxAppendRecords, nil)
 		rest <- result{report, err}
 	}()
 	<-began
