@@ -22,13 +22,17 @@ type benchCmd struct {
 	Duration time.Duration `help:"How long each rate is measured." default:"2s" env:"-"`
 	Volume   byteSize      `help:"How much is settled, and copied beside it." default:"64MiB" env:"-"`
 	Output   string        `help:"How to print: table or json." enum:"table,json" default:"table" env:"-"`
+
+	AuditorRequestRate float64  `help:"The auditor's bucket requests a second beside the clients; 0 is unlimited." default:"${auditor_request_rate}" env:"-"`
+	AuditorRewriteRate byteSize `help:"Bytes that it rewrites a second beside them; 0 is unlimited." default:"${auditor_rewrite_rate}" env:"-"`
 }
 
 // Help is shown by novad bench --help.
 func (benchCmd) Help() string {
 	return `Measures durable appends of 1 KiB a second by 1 and 64 tasks, each to a stream of its own: into a star in this
 process, through HTTP, and beside them Pebble's own synced commits of the same bytes and the bare number of
-fsyncs of the disk; then the bytes a second of the settle rewrite beside a copy and fsync of the same bytes.`
+fsyncs of the disk; then the bytes a second of the settle rewrite, without budgets, beside a copy and fsync of the same bytes; then what
+appends and reads of four clients each wait, at the 99th percentile, while the auditor is saturated and while it is idle.`
 }
 
 // benchResult is the output as JSON. Rates are a second.
@@ -45,11 +49,17 @@ type benchResult struct {
 	Volume        int64   `json:"settle_bytes"`
 	Settle        float64 `json:"settle_bytes_per_second"`
 	Copy          float64 `json:"copy_bytes_per_second"`
+	IdleAppend    float64 `json:"append_p99_seconds_idle"`
+	BusyAppend    float64 `json:"append_p99_seconds_auditing"`
+	IdleRead      float64 `json:"read_p99_seconds_idle"`
+	BusyRead      float64 `json:"read_p99_seconds_auditing"`
 	RatioAppend1  float64 `json:"ratio_append_pebble_1"`
 	RatioAppend64 float64 `json:"ratio_append_pebble_64"`
 	RatioHTTP1    float64 `json:"ratio_http_pebble_1"`
 	RatioHTTP64   float64 `json:"ratio_http_pebble_64"`
 	RatioSettle   float64 `json:"ratio_settle_copy"`
+	RatioAppendP  float64 `json:"ratio_append_p99_auditing_idle"`
+	RatioReadP    float64 `json:"ratio_read_p99_auditing_idle"`
 }
 
 // benchTasks is the larger number of tasks.
@@ -90,6 +100,12 @@ func (c *benchCmd) measureAll(ctx context.Context, dir string, progress io.Write
 		{"appends over HTTP, 64 tasks", func() (err error) { r.HTTP64, err = b.appendsHTTP(benchTasks); return err }},
 		{"copy", func() (err error) { r.Copy, err = b.copyBytes(r.Volume); return err }},
 		{"settle", func() (err error) { r.Settle, err = b.settle(r.Volume); return err }},
+		{"clients beside the auditor", func() error {
+			idle, busy, err := b.foreground(r.Volume, c.AuditorRequestRate, float64(c.AuditorRewriteRate))
+			r.IdleAppend, r.IdleRead = idle.append.Seconds(), idle.read.Seconds()
+			r.BusyAppend, r.BusyRead = busy.append.Seconds(), busy.read.Seconds()
+			return err
+		}},
 	} {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -104,6 +120,7 @@ func (c *benchCmd) measureAll(ctx context.Context, dir string, progress io.Write
 	r.RatioAppend1, r.RatioAppend64 = r.Append1/r.Pebble1, r.Append64/r.Pebble64
 	r.RatioHTTP1, r.RatioHTTP64 = r.HTTP1/r.Pebble1, r.HTTP64/r.Pebble64
 	r.RatioSettle = r.Settle / r.Copy
+	r.RatioAppendP, r.RatioReadP = r.BusyAppend/r.IdleAppend, r.BusyRead/r.IdleRead
 	return r, nil
 }
 
@@ -111,6 +128,7 @@ func (c *benchCmd) measureAll(ctx context.Context, dir string, progress io.Write
 func (r *benchResult) print(w io.Writer) error {
 	rate := func(v float64) string { return fmt.Sprintf("%.0f/s", v) }
 	bytes := func(v float64) string { return fmt.Sprintf("%.1f MiB/s", v/(1<<20)) }
+	wait := func(v float64) string { return fmt.Sprintf("%.2f ms", v*1000) }
 	ratio := func(v float64) string { return fmt.Sprintf("%.2f", v) }
 	fmt.Fprintf(w, "%d CPUs, %s; durable 1 KiB appends, and %v settled. One noisy run: trust the ratios.\n", r.CPUs, r.Dir, byteSize(r.Volume))
 	return renderTable(w, 1, table.Row{"", "Nova", "beside it", "ratio"}, []table.Row{
@@ -120,6 +138,8 @@ func (r *benchResult) print(w io.Writer) error {
 		{"appends over HTTP, 1 client : Pebble's", rate(r.HTTP1), rate(r.Pebble1), ratio(r.RatioHTTP1)},
 		{"appends over HTTP, 64 clients : Pebble's", rate(r.HTTP64), rate(r.Pebble64), ratio(r.RatioHTTP64)},
 		{"settle : copy and fsync", bytes(r.Settle), bytes(r.Copy), ratio(r.RatioSettle)},
+		{"p99 of an append, auditor saturated : idle", wait(r.BusyAppend), wait(r.IdleAppend), ratio(r.RatioAppendP)},
+		{"p99 of a read, auditor saturated : idle", wait(r.BusyRead), wait(r.IdleRead), ratio(r.RatioReadP)},
 	})
 }
 

@@ -82,16 +82,22 @@ func (silent) Fatalf(format string, a ...any) {
 	os.Exit(exitFailure)
 }
 
-// with runs f on a fresh node that serves and does not audit yet.
+// with runs f on a fresh node that serves and does not audit yet, and whose auditor has no budgets.
 func (b *bench) with(f func(*node) error) error {
+	return b.withBudgets(func(*auditor.Options) {}, f)
+}
+
+func (b *bench) withBudgets(budgets func(*auditor.Options), f func(*node) error) error {
 	b.nodes++
+	audit := auditor.Options{IdleInterval: 10 * time.Millisecond, Codec: format.Zstd()}
+	budgets(&audit)
 	timing := catalog.DefaultTiming(true)
 	timing.SettleAgeCap = time.Millisecond
 	n, err := openNode(b.ctx, nodeConfig{
 		Dir:     filepath.Join(b.dir, fmt.Sprintf("node-%d", b.nodes)),
 		Timing:  timing,
 		Star:    star.Options{Name: "bench"},
-		Auditor: auditor.Options{IdleInterval: 10 * time.Millisecond, Codec: format.Zstd()},
+		Auditor: audit,
 		Audit:   true,
 		Logger:  b.log,
 	})
@@ -216,17 +222,9 @@ func (b *bench) settle(volume int64) (v float64, err error) {
 }
 
 func (b *bench) settleOnce(n *node, volume int64) (float64, error) {
-	svc := n.service()
-	appended := int64(0)
-	for i := 0; appended < volume; i++ {
-		records := make([][]byte, settleBatch)
-		for j := range records {
-			records[j] = benchRecord(i*settleBatch + j)
-			appended += int64(len(records[j]))
-		}
-		if _, err := svc.Append(b.ctx, service.AppendRequest{Stream: benchStream(i % settleStreams), Records: records}); err != nil {
-			return 0, err
-		}
+	appended, err := fillBacklog(b.ctx, n, volume)
+	if err != nil {
+		return 0, err
 	}
 	began := time.Now()
 	n.startAuditor()
@@ -234,18 +232,12 @@ func (b *bench) settleOnce(n *node, volume int64) (float64, error) {
 		n.stopAuditor()
 		<-n.auditorDone
 	}()
-	chain, _, _ := n.star.Chain()
 	for {
-		// The chain's own rewritten cursor follows only at the trim-check, a grace later.
-		at, err := n.cat.ReadChain(b.ctx, chain)
+		done, err := settled(b.ctx, n)
 		if err != nil {
 			return 0, err
 		}
-		frontier, err := n.cat.Frontier(b.ctx, chain)
-		if err != nil {
-			return 0, err
-		}
-		if frontier >= at.Chain.Checkpoint {
+		if done {
 			return float64(appended) / time.Since(began).Seconds(), nil
 		}
 		if err := clock.NewReal().Sleep(b.ctx, settlePoll); err != nil {

@@ -73,8 +73,8 @@ type serveCmd struct {
 	AuditorWorkers        int           `help:"Jobs that run at once." default:"2"`
 	AuditorMarkersPerEra  int           `help:"Batch markers that one round of the settle rewrite takes." default:"256"`
 	AuditorMemberParallel int           `help:"Objects that an era writes abreast." default:"2"`
-	AuditorRequestRate    float64       `help:"Bucket requests a second; 0 is unlimited." default:"0"`
-	AuditorRewriteRate    byteSize      `help:"Bytes rewritten a second; 0 is unlimited." default:"0"`
+	AuditorRequestRate    float64       `help:"Bucket requests a second; 0 is unlimited." default:"${auditor_request_rate}"`
+	AuditorRewriteRate    byteSize      `help:"Bytes rewritten a second; 0 is unlimited." default:"${auditor_rewrite_rate}"`
 	AuditorFetchCache     byteSize      `help:"Source objects that eras hold in memory, at most." default:"128MiB"`
 }
 
@@ -82,18 +82,20 @@ type serveCmd struct {
 func serveDefaults() kong.Vars {
 	t := catalog.DefaultTiming(true)
 	return kong.Vars{
-		"listen":            defaultListen,
-		"settle_age_cap":    t.SettleAgeCap.String(),
-		"settle_owed_bytes": byteSize(t.SettleOwedBytes).String(),
-		"settle_recheck":    t.SettleRecheck.String(),
-		"reap_grace":        t.ReapGrace.String(),
-		"trim_grace":        t.TrimGrace.String(),
-		"retire_grace":      t.RetireGrace.String(),
-		"orphan_grace":      t.OrphanGrace.String(),
-		"session_ttl":       t.SessionTTL.String(),
-		"max_clock_skew":    t.MaxClockSkew.String(),
-		"job_deadline":      t.JobDeadline.String(),
-		"undelete_window":   t.UndeleteWindow.String(),
+		"listen":               defaultListen,
+		"settle_age_cap":       t.SettleAgeCap.String(),
+		"settle_owed_bytes":    byteSize(t.SettleOwedBytes).String(),
+		"settle_recheck":       t.SettleRecheck.String(),
+		"reap_grace":           t.ReapGrace.String(),
+		"trim_grace":           t.TrimGrace.String(),
+		"retire_grace":         t.RetireGrace.String(),
+		"orphan_grace":         t.OrphanGrace.String(),
+		"session_ttl":          t.SessionTTL.String(),
+		"max_clock_skew":       t.MaxClockSkew.String(),
+		"auditor_request_rate": "0",
+		"auditor_rewrite_rate": "0",
+		"job_deadline":         t.JobDeadline.String(),
+		"undelete_window":      t.UndeleteWindow.String(),
 	}
 }
 
