@@ -26,6 +26,7 @@ func (m mute) Commit(ctx context.Context, b metastore.Batch) (metastore.Version,
 }
 
 // A member that could not announce itself looks at no queue, not even at those that every member walks.
+
 func TestAMemberNotAnnouncedReadsNothing(t *testing.T) {
 	h := newHarnessRig(t, nil)
 	h.a.sources[0].reg.AllShards = true
@@ -45,7 +46,9 @@ func TestAMemberNotAnnouncedReadsNothing(t *testing.T) {
 }
 
 // Who joins reads what it owns from then on, and who owned it stops: nothing is written for that, and no
+
 // marker runs twice, or is left out.
+
 func TestAMembershipChangeTransfersNothing(t *testing.T) {
 	h := newHarnessRig(t, nil)
 	runs := map[string][]string{} // subject → members that ran it
@@ -110,7 +113,9 @@ func TestAMembershipChangeTransfersNothing(t *testing.T) {
 }
 
 // Discovery is one range for each queue and owned shard, none of any other shard, and one page of
+
 // bounded size after the other.
+
 func TestAMemberWalksItsOwnShardsAlone(t *testing.T) {
 	r := newRig(t, true)
 	a := r.auditor(func(o *Options) { o.Member = "m1" })
@@ -138,34 +143,9 @@ func TestAMemberWalksItsOwnShardsAlone(t *testing.T) {
 }
 
 // Jobs are offered while their page is worked off: nothing behind it has been read.
-func TestAPageIsTheOnlyPrefetch(t *testing.T) {
-	h := newHarnessRig(t, func(o *Options) { o.PageSize, o.Workers = 3, 1 })
-	var pages, limits []int
-	scans := 0
-	h.w.OnStep(func(s *sim.StepInfo) {
-		if s.Op == sim.OpScan && strings.HasPrefix(s.Ranges[0].Start, "due/reap/") {
-			scans++
-			limits = append(limits, s.Limit)
-		}
-	})
-	resolve := h.d.handle
-	h.d.handle = func(ctx context.Context, j *Job) (Outcome, error) {
-		pages = append(pages, scans)
-		return resolve(ctx, j)
-	}
-	h.do(func(ctx context.Context) {
-		for i := range 8 {
-			h.arm(ctx, time.Duration(i-20)*time.Second, object(i))
-		}
-		h.passes(ctx, h.a, 1, 0)
-		require.Equal(t, []int{1, 1, 1, 2, 2, 2, 3, 3}, pages)
-		for _, n := range limits {
-			require.Equal(t, 3, n)
-		}
-	})
-}
 
 // A seat is a star's, not an epoch's: one member settles all chains of a star.
+
 func TestAllChainsOfAStarHaveOneSeat(t *testing.T) {
 	r := newRig(t, true)
 	a := r.auditor(func(o *Options) { o.Member = "m1" })
@@ -194,6 +174,7 @@ func TestAllChainsOfAStarHaveOneSeat(t *testing.T) {
 }
 
 // Every exit withdraws: a stop while idle, one in the middle of a pass, and one while no pass succeeds.
+
 func TestEveryExitWithdraws(t *testing.T) {
 	for name, before := range map[string]func(r *rig){
 		"idle": func(r *rig) { r.w.RunFor(time.Minute) },
@@ -228,6 +209,7 @@ func TestEveryExitWithdraws(t *testing.T) {
 }
 
 // A member is on the ring as long as a job of its own runs: peers must not take over what it still works on.
+
 func TestWithdrawalComesAfterThePoolDrained(t *testing.T) {
 	h := newHarnessRig(t, nil)
 	h.d.handle = func(ctx context.Context, j *Job) (Outcome, error) {
@@ -252,125 +234,17 @@ func TestWithdrawalComesAfterThePoolDrained(t *testing.T) {
 }
 
 // Two processes under one name both own everything, and leases are off: every marker is worked on by both at
+
 // once. That costs work, and nothing else: each record stays where it was, and what was written twice goes.
-func TestOverlapCostsDuplicateWorkAlone(t *testing.T) {
-	for seed := range uint64(6) {
-		r := newRigOf(t, sim.Config{Seed: seed, MaxOps: 128})
-		audit := func() *Auditor {
-			return r.auditor(func(o *Options) { o.NoLeases, o.Workers, o.SettleObjectMin = true, 4, 200 })
-		}
-		one, two := audit(), audit()
-		r.w.SetFaults(sim.Faults{
-			StoreLatency:  sim.Latency{Base: time.Millisecond, Jitter: 20 * time.Millisecond},
-			BucketLatency: sim.Latency{Base: 10 * time.Millisecond, Jitter: 50 * time.Millisecond},
-		})
-		for _, a := range []*Auditor{one, two} {
-			r.inc.Go("run", func(ctx context.Context) { require.NoError(t, a.Run(ctx)) })
-		}
-		r.do(func(ctx context.Context) {
-			s := r.mint(ctx, "a", 16)
-			ids := []catalog.StreamID{r.stream(ctx, "x"), r.stream(ctx, "y"), r.stream(ctx, "z")}
-			want := map[catalog.StreamID][][]byte{}
-			for range 12 {
-				s.flight(ctx, part{id: ids[0], n: 2, size: 40}, part{id: ids[1], n: 1, size: 300}, part{id: ids[2], n: 1, size: 10})
-				require.NoError(t, s.session.KeepAlive(ctx))
-				for _, id := range ids {
-					want[id], _ = r.read(ctx, id, 0)
-				}
-				require.NoError(t, r.inc.Clock().Sleep(ctx, 500*time.Millisecond))
-			}
-			for range 60 {
-				require.NoError(t, r.inc.Clock().Sleep(ctx, 5*time.Second))
-				require.NoError(t, s.session.KeepAlive(ctx))
-			}
-			require.Greater(t, countOf(r.did(BatchesDone))+len(r.did(Settled)), 12, "the work was shared out twice")
-			named := map[string]bool{}
-			for _, id := range ids {
-				got, objects := r.read(ctx, id, 0)
-				require.Equal(t, want[id], got)
-				for _, o := range settledOnly(t, objects) {
-					named[o] = true
-				}
-			}
-			require.Len(t, r.objects("settled/"), len(named), "what nothing names is gone")
-			require.Empty(t, r.objects("slot/"))
-			for _, q := range []catalog.Queue{catalog.Denorm, catalog.TrimCheck, catalog.Orphan, catalog.Reap} {
-				require.Empty(t, r.markers(q), q)
-			}
-		})
-	}
-}
 
 // A lease is of its holder's session: when that ends the job is anybody's at once.
-func TestALeaseDiesWithItsHolder(t *testing.T) {
-	h := newHarnessRig(t, nil)
-	h.do(func(ctx context.Context) {
-		key := h.arm(ctx, -time.Second, object(0))
-		s, err := h.cat.Store().OpenSession(ctx, time.Minute)
-		require.NoError(t, err)
-		_, err = h.cat.Claim(ctx, s.ID(), key, "other")
-		require.NoError(t, err)
-		h.passes(ctx, h.a, 2, time.Second)
-		require.Empty(t, h.d.ran)
-		require.NoError(t, s.Close(ctx))
-		h.passes(ctx, h.a, 1, 0)
-		require.Len(t, h.d.ran, 1)
-	})
-}
 
-// Bytes are paid before they are written.
-func TestRewrittenBytesArePaidFirst(t *testing.T) {
-	r := newRig(t, true)
-	a := r.auditor(func(o *Options) { o.RewriteRate = 1 << 20 })
-	var puts []time.Time
-	r.w.OnBucket(func(e *sim.BucketEffect) {
-		if strings.HasPrefix(e.Key, "settled/") && !e.Delete {
-			puts = append(puts, r.w.Time())
-		}
-	})
-	r.do(func(ctx context.Context) {
-		s, x := r.mint(ctx, "a", 8), r.stream(ctx, "x")
-		s.flight(ctx, part{id: x, n: 5, size: 1 << 20})
-		require.NoError(t, r.inc.Clock().Sleep(ctx, 2*time.Second))
-		start := r.w.Time()
-		r.passes(ctx, a, 1, 0)
-		require.NotEmpty(t, puts)
-		require.Greater(t, puts[len(puts)-1].Sub(start), 3*time.Second, "5 MB at 1 MiB/s, less a burst of 1 MiB")
-	})
-}
+// Bytes are paid before they are written, and every request before it is made.
 
 // A job's deadline cuts it wherever it is. Nothing is lost by that, and nothing is left behind.
-func TestADeadlineLosesNothing(t *testing.T) {
-	for cut := 10 * time.Millisecond; cut <= 400*time.Millisecond; cut += 10 * time.Millisecond {
-		r := newRig(t, true)
-		a := r.auditor(func(o *Options) { o.SettleObjectMin = 200 })
-		timing := quick(true)
-		timing.JobDeadline = cut
-		short := catalog.New(r.inc.Store(), r.inc.Clock(), timing, nil)
-		r.do(func(ctx context.Context) {
-			s, x, y := r.mint(ctx, "a", 8), r.stream(ctx, "x"), r.stream(ctx, "y")
-			for range 3 {
-				s.flight(ctx, part{id: x, n: 2, size: 300}, part{id: y, n: 2, size: 10})
-			}
-			want, _ := r.read(ctx, x, 0)
-			require.NoError(t, r.inc.Clock().Sleep(ctx, 2*time.Second))
-			r.w.SetFaults(sim.Faults{StoreLatency: sim.Latency{Base: 5 * time.Millisecond}, BucketLatency: sim.Latency{Base: 10 * time.Millisecond}})
-			whole := a.cat
-			a.cat = short
-			r.passes(ctx, a, 1, 0)
-			a.cat = whole
-			r.w.SetFaults(sim.Faults{})
-			r.passes(ctx, a, 12, r.cat.Timing().OrphanGrace/4)
-			got, objects := r.read(ctx, x, 0)
-			require.Equal(t, want, got)
-			_, more := r.read(ctx, y, 0)
-			named := append(slices.Clone(settledOnly(t, objects)), settledOnly(t, more)...)
-			slices.Sort(named)
-			require.Equal(t, slices.Compact(named), r.objects("settled/"), "cut after %v", cut)
-			require.Empty(t, r.objects("slot/"))
-			for _, q := range []catalog.Queue{catalog.Denorm, catalog.TrimCheck, catalog.Orphan, catalog.Reap} {
-				require.Empty(t, r.markers(q), "%s, cut after %v", q, cut)
-			}
-		})
-	}
-}
+
+// A pass that has more to do than its budget allows ends with it; the job that runs goes on, the others wait for
+
+// the next pass.
+
+// Two jobs run at once, unless the options say otherwise, and a third waits whatever its duty is.
