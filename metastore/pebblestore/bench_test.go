@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -106,7 +107,7 @@ func BenchmarkPeek(b *testing.B) {
 			b.Run(fmt.Sprintf("resolved=%d/standing=%d", resolved, left), func(b *testing.B) {
 				s := openQueue(b, resolved, left)
 				defer s.Close()
-				due := []metastore.Range{metastore.Prefix("due/")}
+				due := []metastore.Range{metastore.Prefix("due/reap/00/")}
 				peek := func() {
 					recs, err := s.Peek(context.Background(), due)
 					if err != nil || recs[0].Exists() != (left > 0) {
@@ -126,11 +127,15 @@ func BenchmarkPeek(b *testing.B) {
 	}
 }
 
-func dueKey(i int) string { return fmt.Sprintf("due/%016x/subject", i) }
+func dueKey(i int) string { return fmt.Sprintf("due/reap/00/%016x~settled!%026d", i, i) }
 
 // openQueue arms markers, resolves the first of them, and leaves the rest standing.
 func openQueue(b *testing.B, resolved, standing int) *Store {
-	s, err := Open(b.TempDir(), Options{})
+	return openQueueIn(b, b.TempDir(), resolved, standing)
+}
+
+func openQueueIn(b *testing.B, dir string, resolved, standing int) *Store {
+	s, err := Open(dir, Options{})
 	require.NoError(b, err)
 	commit := func(from, to int, op func(key string) metastore.Op) {
 		for i := from; i < to; i += 1000 {
@@ -146,4 +151,60 @@ func openQueue(b *testing.B, resolved, standing int) *Store {
 	commit(0, resolved+standing, func(key string) metastore.Op { return metastore.Put(key, value) })
 	commit(0, resolved, metastore.Delete)
 	return s
+}
+
+// BenchmarkDeadPrefix is the front of a shard from which a million markers were resolved, against that of
+// a fresh store: a limit-1 peek, warm (the median of rounds), and the first one after the store was opened again (the median and
+// the worst of several openings; the file cache stays warm), both in one run.
+func BenchmarkDeadPrefix(b *testing.B) {
+	const standing, openings = 1000, 9
+	for _, resolved := range []int{100_000, 1_000_000} {
+		b.Run(fmt.Sprintf("resolved=%d", resolved), func(b *testing.B) {
+			var warm, cold, worst [2]time.Duration
+			for i, n := range []int{0, resolved} {
+				dir := b.TempDir()
+				s := openQueueIn(b, dir, n, standing)
+				peek := func() {
+					recs, err := s.Peek(context.Background(), []metastore.Range{metastore.Prefix("due/reap/00/")})
+					if err != nil || !recs[0].Exists() {
+						b.Fatal(recs, err)
+					}
+				}
+				peek()
+				const rounds, peeks = 41, 100
+				var times []time.Duration
+				for range rounds {
+					start := time.Now()
+					for range peeks {
+						peek()
+					}
+					times = append(times, time.Since(start)/peeks)
+				}
+				slices.Sort(times)
+				warm[i] = times[rounds/2]
+				var firsts []time.Duration
+				for range openings {
+					require.NoError(b, s.Close())
+					var err error
+					s, err = Open(dir, Options{})
+					require.NoError(b, err)
+					start := time.Now()
+					peek()
+					firsts = append(firsts, time.Since(start))
+				}
+				slices.Sort(firsts)
+				cold[i], worst[i] = firsts[openings/2], firsts[openings-1]
+				require.NoError(b, s.Close())
+			}
+			b.ReportMetric(0, "ns/op") // what is looked at is not b.N
+			b.ReportMetric(float64(warm[0].Nanoseconds()), "ns/fresh")
+			b.ReportMetric(float64(warm[1].Nanoseconds()), "ns/resolved")
+			b.ReportMetric(float64(warm[1])/float64(warm[0]), "ratio")
+			b.ReportMetric(float64(cold[0].Nanoseconds()), "ns/cold-fresh")
+			b.ReportMetric(float64(cold[1].Nanoseconds()), "ns/cold-resolved")
+			b.ReportMetric(float64(cold[1])/float64(cold[0]), "cold-ratio")
+			b.ReportMetric(float64(worst[0].Nanoseconds()), "ns/worst-fresh")
+			b.ReportMetric(float64(worst[1].Nanoseconds()), "ns/worst-resolved")
+		})
+	}
 }

@@ -44,6 +44,7 @@ type committer struct {
 	changes []change
 
 	space  spaceGuard
+	short  shortener
 	keyBuf []byte
 }
 
@@ -69,6 +70,7 @@ func (c *committer) init(s *Store, ceiling uint64) {
 	c.keys = btree.NewMap[string, sessionKey](0)
 	c.sessions = make(map[metastore.SessionID]map[string]struct{})
 	c.overlay = make(map[string]metastore.Version)
+	c.short = newShortener()
 	c.space = spaceGuard{fs: s.opts.FS, dir: s.dir, reserve: s.opts.MinFreeBytes, now: time.Now}
 }
 
@@ -85,6 +87,7 @@ func (s *Store) runCommitter() {
 			}
 			return
 		}
+		s.committer.shorten()
 		keysChanged := s.committer.judge(g)
 		if err := s.apply(g); err != nil {
 			for _, r := range g.requests {
@@ -97,6 +100,7 @@ func (s *Store) runCommitter() {
 			last = s.show(g, last, keysChanged)
 		}
 		s.answer(g)
+		s.flushShortened()
 	}
 }
 
@@ -281,6 +285,7 @@ func (c *committer) stageDelete(key string) {
 	copy(op.Key[1:], key)
 	_ = op.Finish()
 	c.overlay[key] = 0
+	c.short.deleted(key)
 	c.changes = append(c.changes, change{key: key})
 }
 
