@@ -123,7 +123,12 @@ func (c *Catalog) pastDue(q Queue, r metastore.Record, now time.Time) (time.Dura
 		return 0, true
 	}
 	late := due.PastDue(now)
-	if q == Orphan {
+	switch q {
+	case Teardown:
+		if late >= 0 {
+			late = TeardownAge(due, r.Value, now)
+		}
+	case Orphan:
 		in, err := DecodeIntent(r.Value)
 		if err != nil {
 			return 0, true

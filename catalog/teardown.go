@@ -77,6 +77,15 @@ func (c *Catalog) RearmTeardown(ctx context.Context, m MarkerAt, delay time.Dura
 	return c.resolveBatch(ctx, what, m.Due.Key, b)
 }
 
+// TeardownAge is how long a teardown has been due: from when it first was, which the marker's value tells however
+// often it was re-armed, else from the time in its key.
+func TeardownAge(d Due, value []byte, now time.Time) time.Duration {
+	if v, err := DecodeTeardownMarker(value); err == nil {
+		return now.Sub(time.UnixMilli(v.Ready))
+	}
+	return d.PastDue(now)
+}
+
 // FinishTeardown is a teardown's last commit: the stream's three records go, with its retention
 // marker, where one stands, and the teardown marker.
 //
