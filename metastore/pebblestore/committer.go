@@ -170,7 +170,9 @@ func (c *committer) commit(r *request) (keysChanged bool, err error) {
 		}
 	}
 	if err := c.space.check(need, r.bytes); err != nil {
-		return false, err
+		if need != spaceForPuts || c.grows(r.batch.Ops) || c.space.check(spaceForDeletes, 0) != nil {
+			return false, err
+		}
 	}
 	// A durable key that goes under a session leaves Pebble. Looking it up can fail,
 	// so it is done before anything changes.
@@ -234,6 +236,29 @@ func (c *committer) holds(cond *metastore.Cond) error {
 		return nil
 	}
 	return &conflict{cond: *cond, found: version}
+}
+
+// grows tells whether there are more durable keys after the operations than before. What moves a cursor, or
+// re-arms or resolves a marker, does not grow: it is how space is given back.
+func (c *committer) grows(ops []metastore.Op) bool {
+	more := 0
+	for i := range ops {
+		op := &ops[i]
+		if op.Session != 0 {
+			continue
+		}
+		version, err := c.durableVersion(op.Key)
+		if err != nil {
+			return true
+		}
+		switch {
+		case op.Delete && version != 0:
+			more--
+		case !op.Delete && version == 0:
+			more++
+		}
+	}
+	return more > 0
 }
 
 // version returns the newest version of a key, 0 if it is absent.

@@ -36,7 +36,7 @@ const (
 )
 
 // check returns a FullError if too little is free. Deletes are what frees space in
-// the end, so they go on down to a quarter of the reserve.
+// the end, so they go on down to a quarter of the reserve, and with them every commit that does not grow.
 func (g *spaceGuard) check(n need, bytes int) error {
 	if g.reserve < 0 || n == spaceForNothing {
 		return nil

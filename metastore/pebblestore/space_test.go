@@ -40,7 +40,9 @@ func TestFullDiskRefusesCommits(t *testing.T) {
 			_, err := s.Commit(t.Context(), metastore.Batch{Ops: ops})
 			return err
 		}
+		require.NoError(t, commit(metastore.Put("cursor", nil), metastore.Put("armed", nil)))
 		disk.free.Store(c.free)
+		s.committer.space.looked = time.Time{}
 		check := func(allowed bool, err error) {
 			t.Helper()
 			if allowed {
@@ -53,6 +55,9 @@ func TestFullDiskRefusesCommits(t *testing.T) {
 			require.ErrorIs(t, err, metastore.ErrUnavailable)
 		}
 		check(c.puts, commit(metastore.Put("k", nil), metastore.Delete("l")))
+		check(c.deletes, commit(metastore.Put("cursor", []byte("moved"))))
+		check(c.deletes, commit(metastore.Put("rearmed", nil), metastore.Delete("armed")))
+		check(c.puts, commit(metastore.Put("one", nil), metastore.Put("two", nil), metastore.Delete("rearmed")))
 		require.Equal(t, c.puts, get(t, s, "k").Exists())
 		check(c.deletes, commit(metastore.Delete("k")))
 		check(true, commit(metastore.PutUnder(sess.ID(), "s", nil)))

@@ -77,9 +77,10 @@ type Options struct {
 	// CacheBytes is the size of the cache of blocks read from disk. 0 is DefaultCacheBytes.
 	CacheBytes int64
 
-	// MinFreeBytes is the reserve of free disk space. Below it, commits that put
-	// durable keys are refused with a FullError, and below a quarter of it those that
-	// delete some are too, because a full disk would end the process. Free space is looked at once
+	// MinFreeBytes is the reserve of free disk space. Below it, commits that leave
+	// more durable keys than they found are refused with a FullError, and below a quarter of it all that
+	// write some, because a full disk would end the process. In between the auditor's work goes on: what deletes
+	// spans, resolves markers and moves cursors gives space back. Free space is looked at once
 	// a second or every 8 MiB written, whichever comes first. 0 is
 	// DefaultMinFreeBytes, a negative number switches it off, as does a file system
 	// that does not tell.
