@@ -238,8 +238,9 @@ func (t *tally) done(at catalog.SpanAt) *claim {
 		t.strange = fmt.Sprintf("of %d records there are only %d", s.Count, t.next-s.Ordinal)
 	case t.bytes != s.Bytes:
 		t.strange = fmt.Sprintf("the records have %d bytes, the span says %d", t.bytes, s.Bytes)
-	case t.first != s.FirstTimestamp || t.largest > s.MaxTimestamp:
-		t.strange = fmt.Sprintf("timestamps from %d to %d, the span says from %d to %d at most", t.first, t.largest, s.FirstTimestamp, s.MaxTimestamp)
+	case t.first > s.FirstTimestamp || t.largest > s.MaxTimestamp:
+		// Both are the stream's largest so far, at the first record (of older spans: its own) and at the last.
+		t.strange = fmt.Sprintf("timestamps from %d to %d, the span says at most %d at the first and %d at the last", t.first, t.largest, s.FirstTimestamp, s.MaxTimestamp)
 	default:
 		return nil
 	}

@@ -63,6 +63,9 @@ func Seed(seed uint64, opt Options) Outcome {
 		g.chaos(p.chaos)
 	}
 	g.w.RunUntil(func() bool { return g.clients == 0 }, safetyMost)
+	if !p.garbage { // which it finds, until the auditor has discarded it
+		g.verify() // in the middle of everything
+	}
 	converged := false
 	if g.w.Found() == nil {
 		g.chaosOver = true
@@ -73,6 +76,7 @@ func Seed(seed uint64, opt Options) Outcome {
 		g.quiet()
 		g.readBack()
 		g.drain()
+		g.verify()
 	}
 	o := g.outcome(seed, p.names)
 	o.Plan = p.String()
