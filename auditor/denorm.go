@@ -21,14 +21,17 @@ import (
 //
 //  1. Gather the chain's ripe markers by the schedule index. An entry whose primary is gone or has
 //     another ready time is of no use to anyone: it is dropped, at its version.
-//  2. Look up in the catalog what the slots of the markers' inventories still hold. Reads only.
+//  2. Look up in the catalog what the slots of the markers' inventories, or those slots' bundles, still hold, and
+//     which small spans beside it are moved along (tail-fill: tier.go says when, fill.go what). Reads only.
 //  3. Kill, unread, the spans of tearing or removed streams, and those wholly below the watermark. Slots
 //     are watched by the batch marker all the while, and in every step to come.
 //  4. Build objects, verifying every block that is copied. In memory only.
 //  5. For each object: announce it (intent). Nothing exists yet; a crash leaves an intent, which the
 //     orphan duty resolves.
 //  6. PUT it, unless past the intent's NotAfter. The intent watches it.
-//  7. Swap the spans. What has moved is named by refs, what has not is in its slot; the intent stands.
+//  7. Swap the spans. What has moved is named by refs, what has not is in its slot; the intent stands. A settled object or
+//     bundle that loses a ref has its reap-check armed in the same commit; another chain's slot is watched by its own chain.
+//     What MaxOps parted is merged.
 //     The batch markers stand: another era finds the rest, and writes it anew.
 //  8. Resolve the intent: the refs watch. If every range was placed there is nothing else to
 //     announce, else its reap-check is armed. If nothing was placed the intent is left standing, and the orphan duty deletes the object.

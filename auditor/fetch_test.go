@@ -90,7 +90,7 @@ func TestDenormSettlesBundledFlights(t *testing.T) {
 	r.do(func(ctx context.Context) {
 		s, x, y := r.mint(ctx, "a", 8), r.stream(ctx, "x"), r.stream(ctx, "y")
 		s.flight(ctx, part{id: x, n: 2, size: 10})
-		bundle := "bundle/a/0000000000000001/0000000000000001-f00"
+		bundle := catalog.BundleKey(s.chain, 1, [16]byte{0xf})
 		s.bundled(ctx, bundle, part{id: x, n: 300, size: 1000}, part{id: y, n: 2, size: 10})
 		s.flight(ctx, part{id: x, n: 2, size: 10})
 		want, _ := r.read(ctx, x, 0)
@@ -114,7 +114,7 @@ func TestDenormHoldsBackADamagedBundle(t *testing.T) {
 	a := r.auditor(nil)
 	r.do(func(ctx context.Context) {
 		s, x := r.mint(ctx, "a", 8), r.stream(ctx, "x")
-		bundle := "bundle/a/0000000000000001/0000000000000000-f00"
+		bundle := catalog.BundleKey(s.chain, 0, [16]byte{0xf})
 		s.bundled(ctx, bundle, part{id: x, n: 2, size: 10})
 		body, _ := r.w.BucketView().Get(bundle)
 		bad := append([]byte(nil), body...)

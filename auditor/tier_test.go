@@ -207,6 +207,8 @@ func TestTiersOfRangesOfOneSize(t *testing.T) {
 	p, ratio := play(64<<10, 1024)
 	require.Equal(t, 2.375, ratio, "1 + 7/16 + 15/16")
 	require.Len(t, p.spans, 64, "of a megabyte each")
+	_, ratio = play(64<<10-100, 22*50)
+	require.InDelta(t, 57.0/22, ratio, 1e-9, "sixteen are just short of a megabyte: the cycle takes twenty-two")
 	_, ratio = play(2<<20, 100)
 	require.Equal(t, 1.0, ratio, "large ranges are written once")
 	for _, size := range []uint64{1, 100, 1 << 10, 10 << 10, 100 << 10, 500 << 10} {

@@ -8,17 +8,12 @@ func IsSettled(object string) bool { return strings.HasPrefix(object, settledPre
 // TransitSlot returns the slot whose flight an object holds: the slot itself, or a bundle, whose
 // slot holds only the index. ok is false for any other object.
 func TransitSlot(object string) (chain ChainID, slot uint64, ok bool) {
-	parts := strings.Split(object, "/")
-	if len(parts) != 4 || parts[0] != "slot" && parts[0] != "bundle" {
+	if IsSettled(object) {
 		return ChainID{}, 0, false
 	}
-	at := parts[3]
-	if parts[0] == "bundle" {
-		if at, _, ok = strings.Cut(at, "-"); !ok {
-			return ChainID{}, 0, false
-		}
+	chain, slot, err := ParseSlotKey(object)
+	if err != nil {
+		chain, slot, _, err = ParseBundleKey(object)
 	}
-	epoch, e1 := parseHex16(parts[2])
-	slot, e2 := parseHex16(at)
-	return ChainID{parts[1], epoch}, slot, e1 == nil && e2 == nil
+	return chain, slot, err == nil
 }
