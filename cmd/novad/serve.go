@@ -48,6 +48,7 @@ type serveCmd struct {
 	SlotDeadline time.Duration `help:"How long a slot may stay undecided before the chain is abandoned." default:"10s"`
 	TailBytes    byteSize      `help:"Recent records kept in memory for reads." default:"64MiB"`
 
+	InlineBytes     byteSize `help:"Payload that a slot itself holds, at most; that of a larger flight goes into a bundle. Up to 16MiB." default:"1MiB"`
 	MaxPendingBytes byteSize `help:"Appends taken but not answered, at most, in memory." default:"128MiB"`
 	MaxFollowers    int      `help:"Readers that wait for records to come, at most." default:"10000"`
 	InFlightBytes   byteSize `help:"Bodies of appends held at once, at most, and likewise pages of reads." default:"256MiB"`
@@ -130,12 +131,15 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 		flag  string
 		value byteSize
 	}{
-		{"max-pending-bytes", c.MaxPendingBytes}, {"in-flight-bytes", c.InFlightBytes},
+		{"inline-bytes", c.InlineBytes}, {"max-pending-bytes", c.MaxPendingBytes}, {"in-flight-bytes", c.InFlightBytes},
 		{"gc-min-dead-bytes", c.GCMinDeadBytes}, {"auditor-fetch-cache", c.AuditorFetchCache},
 	} {
 		if n.value < 1 {
 			return nodeConfig{}, usagef("--%s=%v: it must be 1B at least", n.flag, n.value)
 		}
+	}
+	if c.InlineBytes > format.MaxRecordBytes {
+		return nodeConfig{}, usagef("--inline-bytes=%v: it must be %v at most", c.InlineBytes, byteSize(format.MaxRecordBytes))
 	}
 	if !(c.GCMinDeadRatio > 0 && c.GCMinDeadRatio <= 1) {
 		return nodeConfig{}, usagef("--gc-min-dead-ratio=%v: it must be above 0, and 1 at most", c.GCMinDeadRatio)
@@ -150,7 +154,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 		},
 		Star: star.Options{
 			Name: c.Star, Window: c.Window, Linger: c.Linger, SlotDeadline: c.SlotDeadline, TailBytes: int64(c.TailBytes),
-			MaxPendingBytes: int64(c.MaxPendingBytes), MaxFollowers: c.MaxFollowers,
+			InlineBytes: int(c.InlineBytes), MaxPendingBytes: int64(c.MaxPendingBytes), MaxFollowers: c.MaxFollowers,
 		},
 		Auditor: auditor.Options{
 			Workers: c.AuditorWorkers, IdleInterval: c.AuditorIdleInterval, MarkersPerEra: c.AuditorMarkersPerEra,
