@@ -42,7 +42,7 @@ func (p Policy) age() time.Duration {
 // policy that it has already changes nothing.
 //
 // Conditions: the stream is active, at the version read; the mark is as read; where the old policy goes by
-// bytes, also the head. Effects: the policy; the watermark moves to what the old policy
+// bytes, or has expired all there is by age, also the head. Effects: the policy; the watermark moves to what the old policy
 // expired, and the mark keeps how far that reached into the span at the watermark, so that
 // nothing becomes readable again under a longer policy; the stream's one retention marker
 // moves to now, where the earlier time wins, so that the duty judges by the new one.
@@ -78,12 +78,17 @@ func (c *Catalog) SetPolicy(ctx context.Context, id StreamID, p Policy) (StreamV
 		}
 		var b batch
 		b.when(metastore.At(StreamKey(id), v.StreamVersion), metastore.At(MarkKey(id), v.MarkVersion))
-		if v.Stream.Policy.MaxBytes > 0 {
+		all := old.ExpiredAt > 0 && v.Head.MaxTimestamp <= old.ExpiredAt
+		if all || v.Stream.Policy.MaxBytes > 0 {
 			b.when(metastore.At(HeadKey(id), v.HeadVersion))
 		}
 		v.Stream.Policy = p
 		v.Mark.advance(old.First, old.FirstBytes)
-		v.Mark.ExpiredAt = max(v.Mark.ExpiredAt, old.ExpiredAt)
+		if !all {
+			// Timestamps are whatever a producer says: where all there is has expired, the watermark alone
+			// says so, for records to come may be as old. Else what comes has a larger running maximum.
+			v.Mark.ExpiredAt = max(v.Mark.ExpiredAt, old.ExpiredAt)
+		}
 		v.Mark.BytesBelow = max(v.Mark.BytesBelow, old.BytesBelow)
 		v.Mark.NextBytes = 0
 		v.Mark.moveRetention(&b, id, uint64(unixMS(now)))

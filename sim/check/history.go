@@ -202,12 +202,43 @@ func (c *Checker) Read(r Reading, stream catalog.StreamID, first uint64, payload
 	}
 }
 
+// Since returns the first offset at which a stream's largest timestamp has reached a time; its next
+// offset if none has.
+func (c *Checker) Since(stream catalog.StreamID, ms int64) uint64 {
+	s := c.stream(stream)
+	n, _ := slices.BinarySearchFunc(s.sums, ms, func(r sums, ms int64) int {
+		if r.maxTimestamp < ms {
+			return -1
+		}
+		return 1
+	})
+	return uint64(n)
+}
+
+// BeganAt judges where a read began that asked for what is readable from an offset on: there, or where what
+// was trimmed or expired ends. Records that came while it was under way it may have passed by, had it found none before.
+func (c *Checker) BeganAt(r Reading, stream catalog.StreamID, want, first uint64) {
+	if r.ID != stream {
+		return
+	}
+	s := c.stream(stream)
+	least, most := max(min(want, r.Next), r.floor), max(want, c.readableMost(r, s))
+	if first < least || first > most {
+		c.fail(Lost, catalog.HeadKey(stream), "a read of what is readable from offset %d on began at %d; it is %d to %d", want, first, least, most)
+	}
+}
+
+// readableMost is the largest offset that any clock may take for the first readable one by now.
+func (c *Checker) readableMost(r Reading, s *stream) uint64 {
+	now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
+	return max(s.mark.Watermark, s.ceil, s.kept(s.rec.Policy, s.head.Bytes, now), s.kept(r.policy, s.head.Bytes, now))
+}
+
 // ToldTrimmed judges an answer that says from which offset on a stream can be read: what lies
 // below was trimmed, or has expired on some clock by now.
 func (c *Checker) ToldTrimmed(r Reading, stream catalog.StreamID, from, first uint64) {
 	s := c.stream(stream)
-	now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
-	most := max(s.mark.Watermark, s.ceil, s.kept(s.rec.Policy, s.head.Bytes, now), s.kept(r.policy, s.head.Bytes, now))
+	most := c.readableMost(r, s)
 	if first <= from || first > most {
 		c.fail(Lost, catalog.HeadKey(stream), "a read from %d is told that %d is the first readable offset; %d is", from, first, most)
 	}

@@ -27,12 +27,13 @@ type appendArgs struct {
 // it will be sent until its outcome is definite.
 func (g *game) newAppend(stream string, n, size int, repeated bool) appendArgs {
 	g.nextID++
-	return g.numberedAppend(g.nextID, stream, n, size, repeated)
+	return g.numberedAppend(g.nextID, stream, n, size, repeated, g.backdate.Between(0, g.backdateMost))
 }
 
-func (g *game) numberedAppend(number uint64, stream string, n, size int, repeated bool) appendArgs {
+// numberedAppend makes an append of that number, whose records say that they are so old.
+func (g *game) numberedAppend(number uint64, stream string, n, size int, repeated bool, ago time.Duration) appendArgs {
 	a := appendArgs{id: number, stream: stream}
-	ts := g.w.Time().UnixMilli()
+	ts := g.w.Time().Add(-ago).UnixMilli()
 	for i := range n {
 		a.records = append(a.records, format.Record{Timestamp: ts, Data: check.AppendPayload(nil, a.id, uint32(i), uint32(n), max(size, check.PayloadMin))})
 	}
@@ -149,92 +150,9 @@ type producer struct {
 	fresh bool // since is not read yet
 	lives lives
 
+	ago time.Duration // its records say that they are so old
 	// numbered producers number their appends themselves, from next on, so that the
 	// numbers are the same in every play of a script.
 	numbered bool
 	next     uint64
-}
-
-// readAll reads a stream from its first offset to its end.
-func (g *game) readAll(ctx context.Context, c *sim.Client, p *Process, name string) error {
-	least := g.check.Next(name)
-	at := uint64(0)
-	for {
-		next, end, err := g.readOnce(ctx, c, p, name, at, 1000, 1<<20)
-		if err != nil {
-			return err
-		}
-		if end < least {
-			return fmt.Errorf("it ends at offset %d, and %d were absorbed before", end, least)
-		}
-		if at = next; at >= end {
-			return nil
-		}
-	}
-}
-
-// readUntil is readAll, begun again on another process as long as its star dies
-// or does not serve yet.
-func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error {
-	for tries := 0; ; tries++ {
-		var err error
-		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
-			if err = g.readAll(ctx, c, p, name); err == nil {
-				return nil
-			}
-		}
-		passing := err == nil || errors.Is(err, sim.ErrLost) || errors.Is(err, sim.ErrDown) || errors.Is(err, star.ErrNotReady)
-		if !passing || tries > 1000 {
-			return fmt.Errorf("after %d tries: %w", tries+1, err)
-		}
-		if err := c.Clock().Sleep(ctx, 50*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-type readAnswer struct {
-	res star.ReadResult
-	err error
-}
-
-// readOnce reads from an offset and judges what it was given; it returns where to go
-// on, and the stream's end.
-func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, name string, from uint64, records int, bytes int64) (next, end uint64, err error) {
-	began := g.check.Reading(name)
-	ans, err := sim.Call(ctx, c, p.Inc, "read", func(ctx context.Context) readAnswer {
-		res, err := p.Star.Read(ctx, star.ReadRequest{Name: name, From: from, MaxRecords: records, MaxBytes: bytes})
-		return readAnswer{res, err}
-	})
-	if err == nil {
-		err = ans.err
-	}
-	var trimmed *star.TrimmedError
-	if errors.As(err, &trimmed) {
-		g.check.ToldTrimmed(began, trimmed.Stream, from, trimmed.First)
-		return trimmed.First, max(trimmed.First, g.check.Next(name)), nil
-	}
-	var beyond *star.BeyondEndError
-	if errors.As(err, &beyond) && beyond.Stream == began.ID && from <= began.Next {
-		g.w.Finding(check.Lost, name, fmt.Sprintf("a read from offset %d, which was absorbed, is beyond the end", from))
-	}
-	if err != nil {
-		return 0, 0, err
-	}
-	r := &ans.res
-	payloads := make([][]byte, len(r.Records))
-	for i := range r.Records {
-		payloads[i] = r.Records[i].Data
-	}
-	if r.First != from && len(r.Records) > 0 || r.Next != r.First+uint64(len(r.Records)) && len(r.Records) > 0 {
-		g.w.Finding(check.Lost, name, fmt.Sprintf("a read from %d answers from %d, %d records, next %d", from, r.First, len(r.Records), r.Next))
-	}
-	if len(r.Records) == 0 && from < r.End {
-		g.w.Finding(check.Lost, name, fmt.Sprintf("a read from %d gives nothing; the end is %d", from, r.End))
-	}
-	if r.Stream == began.ID && r.End < began.Next {
-		g.w.Finding(check.Lost, name, fmt.Sprintf("a read is told that the end is %d, and %d were absorbed when it began", r.End, began.Next))
-	}
-	g.check.Read(began, r.Stream, r.First, payloads)
-	return max(r.Next, from), r.End, nil
 }

@@ -25,7 +25,7 @@ func (p *plan) String() string {
 		n := &p.nodes[i]
 		roles := ""
 		if n.Serve {
-			roles += fmt.Sprintf(" star %s (window %d, flights of %d bytes, slot deadline %v)", n.star(), n.Window, n.FlightBytes, n.SlotDeadline)
+			roles += fmt.Sprintf(" star %s (window %d, flights of %d bytes, %d inline, slot deadline %v)", n.star(), n.Window, n.FlightBytes, n.InlineBytes, n.SlotDeadline)
 		}
 		if n.Audit {
 			roles += fmt.Sprintf(" auditor (%d workers, idle %v, %d markers an era, pages of %d, objects from %d bytes, leases %v)",
@@ -38,7 +38,7 @@ func (p *plan) String() string {
 		line("w%-6d  %s: %d appends of up to %d records to %d streams, pausing up to %v", i, w.kind, w.appends, w.records, len(w.streams), w.pause)
 	}
 	l := &p.lives
-	line("clients  %d readers", p.readers)
+	line("clients  %d readers; records up to %v old", p.readers, l.backdate)
 	line("lives    %d rounds, at most %v apart, of all streams: %v; trims %.2f, policies %.2f (up to %v, %d bytes), deletions %.2f (away %v at most)",
 		l.rounds, l.gap, l.all, l.trim, l.policy, l.age, l.bytes, l.remove, l.away)
 	for i, policy := range l.policies {

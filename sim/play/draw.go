@@ -47,6 +47,7 @@ func draw(seed uint64) plan {
 	p.drawFaults(r)
 	p.drawChaos(r)
 	p.drawLives(sim.NewRand(seed, "lives"))
+	p.drawBundles(sim.NewRand(seed, "bundles"))
 	switch {
 	case p.config.Embedded && r.Chance(0.2):
 		p.contend(r)
@@ -69,6 +70,9 @@ func (p *plan) drawLives(r *sim.Rand) {
 		p.nodes[i].Timing.UndeleteWindow, p.nodes[i].GCMinDeadRatio = undelete, ratio
 	}
 	p.garbage = r.Chance(0.1)
+	if p.on(r, "old-timestamps", 0.3) {
+		l.backdate = ms(r, time.Second, time.Minute)
+	}
 	l.age = []time.Duration{2 * time.Second, 10 * time.Second, 5 * time.Minute}[r.N(3)]
 	l.bytes = 200 << r.N(8)
 	l.away = ms(r, 0, 10*time.Second)
@@ -92,9 +96,21 @@ func (p *plan) drawLives(r *sim.Rand) {
 	}
 }
 
+// drawBundles draws how much a flight's slot may hold itself: from next to nothing, so that every flight
+// has a bundle, to more than any holds.
+func (p *plan) drawBundles(r *sim.Rand) {
+	inline := 0
+	if p.on(r, "bundles", 0.5) {
+		inline = []int{1, 100, 500, 2000}[r.N(4)]
+	}
+	for i := range p.nodes {
+		p.nodes[i].InlineBytes = inline
+	}
+}
+
 // trimAll has every stream trimmed again and again, side by side, and nothing else befall them.
 func (p *plan) trimAll(rounds int, gap time.Duration) {
-	p.lives = livesPlan{rounds: rounds, gap: gap, all: true, trim: 1}
+	p.lives = livesPlan{backdate: p.lives.backdate, rounds: rounds, gap: gap, all: true, trim: 1}
 }
 
 // crawl makes a world in which commits may be on their way for longer than a job may take and

@@ -20,14 +20,18 @@ type game struct {
 	order     []string         // nodes in the order in which they were configured
 	nextID    uint64           // of appends
 	deletions map[string]lives // of streams, by name
-	clients   int              // client tasks that have not ended
-	chaosOver bool
-	stopping  bool // processes that exit are not started again
+	// Records say that they are up to so old: timestamps are whatever a producer says.
+	backdate     *sim.Rand
+	backdateMost time.Duration
+	clients      int // client tasks that have not ended
+	chaosOver    bool
+	stopping     bool // processes that exit are not started again
 }
 
 func newGame(cfg sim.Config) *game {
 	w := sim.New(cfg)
-	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives)}
+	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives),
+		backdate: sim.NewRand(cfg.Seed, "backdate")}
 	w.OnKill(func(inc *sim.Incarnation) {
 		// What stopped cleanly is started again, as a supervisor does.
 		if inc.Exited() && !g.stopping {

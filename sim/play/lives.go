@@ -127,6 +127,7 @@ type livesPlan struct {
 	bytes                int           // likewise
 	away                 time.Duration // a name is free for so long, at most, before it is used again
 	policies             []catalog.Policy
+	backdate             time.Duration // records say that they are up to so old
 }
 
 // drawPolicy draws a policy: by age, by bytes, by both, or none.

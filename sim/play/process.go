@@ -25,6 +25,7 @@ type NodeConfig struct {
 	Embedded        bool
 	Window          int
 	FlightBytes     int
+	InlineBytes     int
 	SlotDeadline    time.Duration
 	Workers         int
 	IdleInterval    time.Duration
@@ -92,7 +93,7 @@ func (g *game) main(ctx context.Context, inc *sim.Incarnation, cfg NodeConfig, p
 	}
 	if cfg.Serve {
 		s, err := star.New(p.Cat, inc.Bucket(), clk, star.Options{
-			Name: cfg.star(), Address: cfg.Name, Window: cfg.Window, FlightBytes: cfg.FlightBytes,
+			Name: cfg.star(), Address: cfg.Name, Window: cfg.Window, FlightBytes: cfg.FlightBytes, InlineBytes: cfg.InlineBytes,
 			SlotDeadline: cfg.SlotDeadline, Codec: codec, Embedded: cfg.Embedded, Events: starMarks{g.w},
 		})
 		if err != nil {

@@ -180,6 +180,7 @@ func (p *player) register(stream string) {
 // append sends the statement's appends to one stream, by the stream's one producer.
 func (p *player) append(ctx context.Context, c *sim.Client, st *statement, stream string) {
 	pr := p.producers[stream]
+	pr.ago, _ = time.ParseDuration(st.opts["ago"]) // checked when it was parsed
 	for i := range st.number("times", 1) {
 		if after := st.opts["after"]; after != "" && i > 0 {
 			d, _ := time.ParseDuration(after)

@@ -22,7 +22,7 @@ import (
 //	                           s1..s20 stands for twenty of them
 //	policy STREAM … [age=DURATION] [bytes=N]
 //	                           what is not given has no bound
-//	append STREAM … [records=N] [size=N] [times=N] [after=DURATION]
+//	append STREAM … [records=N] [size=N] [times=N] [after=DURATION] [ago=DURATION]
 //	                           by a producer for each stream, side by side, each
 //	                           repeated until its outcome is definite
 //	trim STREAM OFFSET         the first that stays readable
@@ -198,6 +198,8 @@ func (s *Script) addNode(st statement, t catalog.Timing) error {
 			c.Workers = n
 		case "era":
 			c.MarkersPerEra = n
+		case "inline":
+			c.InlineBytes = n
 		case "flight":
 			c.FlightBytes = n
 		case "settle-min":
@@ -253,9 +255,11 @@ func checkStatement(st statement) error {
 			return fmt.Errorf("%s needs a stream", st.verb)
 		}
 	}
-	if v, ok := st.opts["age"]; ok {
-		if d, err := time.ParseDuration(v); err != nil || d < time.Millisecond {
-			return fmt.Errorf("%s: age=%s is no duration of a millisecond or more", st.verb, v)
+	for _, k := range []string{"age", "after", "ago"} {
+		if v, ok := st.opts[k]; ok {
+			if d, err := time.ParseDuration(v); err != nil || d < time.Millisecond {
+				return fmt.Errorf("%s: %s=%s is no duration of a millisecond or more", st.verb, k, v)
+			}
 		}
 	}
 	for _, k := range []string{"records", "size", "times", "bytes"} {

@@ -38,6 +38,7 @@ func Seed(seed uint64, opt Options) Outcome {
 	p.config.Sink = opt.Sink
 	g := newGame(p.config)
 	defer g.w.Close()
+	g.backdateMost = p.lives.backdate
 	for i, n := range p.nodes {
 		g.configure(n)
 		g.w.Node(n.Name).SetClock(p.skews[i], p.drifts[i])

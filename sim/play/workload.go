@@ -103,7 +103,7 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 	}
 	var a appendArgs
 	if p.numbered {
-		a = g.numberedAppend(p.next, stream, n, size, true)
+		a = g.numberedAppend(p.next, stream, n, size, true, p.ago)
 		p.next++
 	} else {
 		a = g.newAppend(stream, n, size, true)
@@ -203,35 +203,5 @@ func (g *game) expect(ctx context.Context, c *sim.Client, stream string, n, size
 	known, there := g.appendOnce(ctx, c, a, c.Rand.N(len(g.order)))
 	if known && !there {
 		g.w.Mark("client/expectation-failed")
-	}
-}
-
-// read follows streams from where it is, again and again, until the writers are done.
-func (g *game) read(ctx context.Context, c *sim.Client, streams []string, rounds int, pause time.Duration) {
-	at := make(map[string]uint64)
-	of := make(map[string]catalog.StreamID)
-	for i := 0; i < rounds && ctx.Err() == nil && g.w.Found() == nil; i++ {
-		_ = c.Clock().Sleep(ctx, c.Rand.Between(pause/4, pause))
-		stream := streams[c.Rand.N(len(streams))]
-		p := g.serving(c.Rand.N(len(g.order)))
-		if p == nil {
-			continue
-		}
-		if id := g.check.Stream(stream); id != of[stream] {
-			at[stream], of[stream] = 0, id // another stream of that name
-		}
-		from := at[stream]
-		if c.Rand.N(4) == 0 && from > 0 {
-			from = uint64(c.Rand.N(int(from))) // old records: slots and settled objects
-		}
-		next, _, err := g.readOnce(ctx, c, p, stream, from, 1+c.Rand.N(200), int64(1+c.Rand.N(64<<10)))
-		switch {
-		case err == nil:
-			at[stream] = max(at[stream], next)
-		case errors.Is(err, format.ErrCorrupt) && g.w.Faults().CorruptRead == 0 && g.w.Faults().TruncateRead == 0:
-			g.w.Finding("2-no-dangling", stream, fmt.Sprintf("a read from offset %d: %v", from, err))
-		default:
-			g.w.Mark("client/read-failed")
-		}
 	}
 }
