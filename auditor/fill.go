@@ -24,6 +24,8 @@ import (
 const (
 	// nearMost is how many spans beside an era's own are looked at, on either side.
 	nearMost = 64
+	// nearPages bounds the pages of a look.
+	nearPages = 16
 	// nearReach is how far ahead of the era's own ranges the look begins: this many times
 	// the records that --settle-object-min holds, as large as the era's.
 	nearReach = 2
@@ -57,50 +59,87 @@ func (e *era) fill(ctx context.Context, own piece, watermark uint64) (piece, err
 
 // near reads the spans beside a stream's own ones that may be taken.
 func (e *era) near(ctx context.Context, own piece, watermark uint64) ([]portion, error) {
-	first, last := own.spans[0].Span.First, own.spans[len(own.spans)-1].Span.Last()
+	l := look{first: own.spans[0].Span.First, last: own.spans[len(own.spans)-1].Span.Last(), watermark: watermark,
+		mine: make(map[uint64]bool, len(own.spans))}
 	records, heavy := uint64(0), uint64(0)
-	mine := make(map[uint64]bool, len(own.spans)) // by last offset
 	for i := range own.spans {
 		records += own.spans[i].Span.Count
 		heavy += weight(&own.spans[i].Span)
-		mine[own.spans[i].Span.Last()] = true
+		l.mine[own.spans[i].Span.Last()] = true
 	}
-	least := uint64(e.a.opts.SettleObjectMin)
-	reach := nearReach*(least/max(heavy/records, 1)) + 1
-	from := max(watermark, first-min(first, reach))
-	var out []portion
-	behind := 0
-	for most := len(own.spans) + nearMost; ; {
-		spans, more, err := e.a.cat.Spans(ctx, own.stream, from, min(most, spanPage))
+	for l.reach = nearReach*(uint64(e.a.opts.SettleObjectMin)/max(heavy/records, 1)) + 1; ; l.reach /= 16 {
+		near, arrived, err := e.lookFrom(ctx, own.stream, l)
 		if err != nil {
 			return nil, err
 		}
-		for _, sp := range spans {
-			from = sp.Span.Last() + 1
-			_, _, transit := catalog.TransitSlot(sp.Span.Object)
-			if sp.Span.First > last {
-				if behind++; behind > nearMost || transit {
-					return trimNear(out, first), nil
-				}
-			}
-			if mine[sp.Span.Last()] || !e.takes(&sp.Span, watermark) {
-				continue
-			}
-			out = append(out, portion{SpanAt: sp})
-		}
-		if !more || len(spans) == 0 || from > last+1+reach {
-			return trimNear(out, first), nil
+		if arrived || l.reach == 0 {
+			return bound(near, l.first, len(own.spans), e.nearBytes), nil
 		}
 	}
 }
 
-// trimNear keeps the last spans ahead of the era's own, and all others.
-func trimNear(near []portion, first uint64) []portion {
+// look is where the spans beside an era's own are looked for.
+type look struct {
+	first, last uint64          // offsets of the era's own
+	mine        map[uint64]bool // their last offsets
+	watermark   uint64
+	reach       uint64 // offsets ahead of first and behind last
+}
+
+// lookFrom reads spans from reach ahead of the era's own on. arrived is false where so many are there that
+// the look did not come to the era's own: a shorter one does.
+func (e *era) lookFrom(ctx context.Context, id catalog.StreamID, l look) (near []portion, arrived bool, err error) {
+	from := max(l.watermark, l.first-min(l.first, l.reach))
+	behind := 0
+	for page := 0; page < nearPages; page++ {
+		spans, more, err := e.a.cat.Spans(ctx, id, from, min(len(l.mine)+nearMost, spanPage))
+		if err != nil {
+			return nil, false, err
+		}
+		for _, sp := range spans {
+			from = sp.Span.Last() + 1
+			_, _, transit := catalog.TransitSlot(sp.Span.Object)
+			if sp.Span.First > l.last {
+				if behind++; behind > nearMost || transit {
+					return near, true, nil
+				}
+			}
+			if !l.mine[sp.Span.Last()] && e.takes(&sp.Span, l.watermark) {
+				near = append(near, portion{SpanAt: sp})
+			}
+		}
+		if !more || len(spans) == 0 || from > l.last+1+l.reach {
+			return near, true, nil
+		}
+	}
+	return near, from > l.first, nil
+}
+
+// bound keeps of the spans ahead of the era's own the nearest, and no more bytes than the cache holds of
+// what is beside: where it is too much, other chains' slots are left to their own eras, then what is furthest ahead.
+func bound(near []portion, first uint64, own int, most int64) []portion {
 	ahead := 0
 	for ahead < len(near) && near[ahead].Span.First < first {
 		ahead++
 	}
-	return near[max(ahead-nearMost, 0):]
+	near = near[max(ahead-nearMost, 0):]
+	bytes := int64(0)
+	for i := range near {
+		bytes += near[i].Span.Length
+	}
+	if bytes > most || len(near) > own+2*nearMost {
+		near = slices.DeleteFunc(near, func(p portion) bool {
+			fresh := !catalog.IsSettled(p.Span.Object)
+			if fresh {
+				bytes -= p.Span.Length
+			}
+			return fresh
+		})
+	}
+	for ; len(near) > 0 && (bytes > most || len(near) > own+2*nearMost); near = near[1:] {
+		bytes -= near[0].Span.Length
+	}
+	return near
 }
 
 // takes tells whether a span that is not the era's own may be taken.

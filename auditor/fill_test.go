@@ -3,6 +3,7 @@ package auditor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -187,4 +188,81 @@ func TestApartBoundsWhatLiesBeside(t *testing.T) {
 	require.Equal(t, "5", sizes(apart(pieces, 200)))
 	require.Equal(t, "221", sizes(apart(pieces, 100)))
 	require.Equal(t, "11111", sizes(apart(pieces, 10)))
+}
+
+func TestBoundOfWhatIsBeside(t *testing.T) {
+	var near []portion
+	add := func(n int, object string, first uint64) {
+		for i := range n {
+			near = append(near, portion{SpanAt: catalog.SpanAt{Span: catalog.Span{First: first + uint64(i), Count: 1, Object: object, Length: 10}}})
+		}
+	}
+	add(100, "settled/a", 0)
+	add(2, "slot/b/0000000000000001/0000000000000001", 1000)
+	require.Len(t, bound(slices.Clone(near), 1000, 3, 1<<20), nearMost+2, "the nearest ahead, and what lies between")
+	got := bound(slices.Clone(near), 1000, 3, 10*nearMost)
+	require.Len(t, got, nearMost, "too much: the other chain's goes first")
+	require.Equal(t, uint64(99), got[nearMost-1].Span.First)
+	got = bound(slices.Clone(near), 1000, 3, 55)
+	require.Len(t, got, 5)
+	require.Equal(t, uint64(95), got[0].Span.First, "then what is furthest ahead")
+	add(500, "slot/b/0000000000000001/0000000000000002", 1002)
+	require.Len(t, bound(slices.Clone(near), 1000, 3, 1<<20), nearMost)
+}
+
+// However many spans lie ahead, the look comes to the era's own.
+func TestTailFillAmongVeryManySmallSpans(t *testing.T) {
+	r := newRig(t, true)
+	a := r.auditor(nil)
+	r.do(func(ctx context.Context) {
+		s, x := r.mint(ctx, "a", 4), r.stream(ctx, "x")
+		// Spans as an auditor without tail-fill left them: one each of very many eras.
+		a.opts.SettleObjectMin = 1
+		for range 1200 {
+			s.flight(ctx, part{id: x, n: 1, size: 1})
+		}
+		object, spans := catalog.SettledKey("0OLD"), []catalog.SpanAt{}
+		for from, more := uint64(0), true; more; from = spans[len(spans)-1].Span.Last() + 1 {
+			var page []catalog.SpanAt
+			var err error
+			page, more, err = r.cat.Spans(ctx, x, from, 200)
+			require.NoError(t, err)
+			spans = append(spans, page...)
+		}
+		w := format.NewWriter(format.KindSettled, format.Stored())
+		w.Begin(uint64(x), 0)
+		data, _ := r.read(ctx, x, 0)
+		for i, d := range data {
+			w.Add(int64(i), d)
+		}
+		body, f, err := w.Finish()
+		require.NoError(t, err)
+		armed, err := r.cat.ArmIntent(ctx, object)
+		require.NoError(t, err)
+		require.NoError(t, r.inc.Bucket().Put(ctx, object, body, objstore.PutOptions{IfAbsent: true}))
+		var runs []catalog.Run
+		for i := range spans {
+			runs = append(runs, catalog.Run{Stream: x, Old: spans[i : i+1], Section: &f.Sections[0]})
+		}
+		_, err = r.cat.Swap(ctx, catalog.Publish{Object: object, Size: int64(len(body)), Intent: armed.Version}, runs)
+		require.NoError(t, err)
+		require.NoError(t, r.cat.ResolveIntent(ctx, object, armed.Version, true))
+
+		a.opts.SettleObjectMin = 64 << 10
+		s.flight(ctx, part{id: x, n: 1, size: 1})
+		r.passes(ctx, a, 3, time.Second)
+		require.Empty(t, r.markers(catalog.Denorm))
+		got, _ := r.read(ctx, x, 0)
+		require.Equal(t, data, got[:1200])
+		more := 0
+		for from := uint64(0); ; more++ {
+			page, _, err := r.cat.Spans(ctx, x, from, 1)
+			require.NoError(t, err)
+			if len(page) == 0 {
+				break
+			}
+			from = page[0].Span.Last() + 1
+		}
+		require.Equal(t, 1201-nearMost, more, "as many as are looked at became one with the new")
+	})
 }

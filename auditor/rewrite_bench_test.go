@@ -111,7 +111,7 @@ func BenchmarkRewrite(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			for range b.N {
-				rewriteOnce(b, c.streams, c.bytes/ *rewriteScale, c.eras, c.skip)
+				rewriteOnce(b, c.streams, c.bytes / *rewriteScale, c.eras, c.skip)
 			}
 		})
 	}
