@@ -33,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -131,6 +132,8 @@ type Auditor struct {
 	wake    *clock.Signal
 	stats   nodeStats
 	sources []*source
+	// byPrefix finds the source of what stands below a prefix.
+	byPrefix map[string]*source
 	// Of the pass under way alone.
 	peekSources []*source
 	peekRanges  []metastore.Range
@@ -181,6 +184,8 @@ func newHarness(cat *catalog.Catalog, b objstore.Bucket, clk clock.Clock, opts O
 		pool:    newPool(clk, opts.Workers),
 		backoff: newBackoff(),
 		wake:    clock.NewSignal(clk),
+
+		byPrefix: make(map[string]*source),
 	}
 	a.ring = newRing(a)
 	a.leases = newLeases(a)
@@ -192,7 +197,9 @@ func (a *Auditor) register(rs ...Registration) {
 	for i := range rs {
 		r := &rs[i]
 		for shard := range catalog.Shards {
-			a.sources = append(a.sources, newSource(a, r, shard))
+			s := newSource(a, r, shard)
+			a.sources = append(a.sources, s)
+			a.byPrefix[s.whole.Start] = s
 		}
 	}
 }
@@ -223,7 +230,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		gen := a.wake.Generation()
-		a.pass(ctx)
+		if a.pass(ctx) {
+			continue
+		}
 		wctx, cancel := a.clk.WithTimeout(ctx, a.opts.IdleInterval)
 		// A job completed, or a call of Wake, since gen was read ends the wait at once.
 		_ = a.wake.Wait(wctx, gen)
@@ -257,6 +266,16 @@ func (a *Auditor) Wake() {
 	a.fronting = true
 	a.mu.Unlock()
 	a.wake.Raise()
+}
+
+// Armed notes that a commit of this process put a due marker or an entry of denorm's schedule, so that the next walk
+// of its shard begins no higher. It costs next to nothing and may be called by any task. Other keys are ignored.
+func (a *Auditor) Armed(key string) {
+	if i := strings.LastIndexByte(key, '/'); i >= 0 {
+		if s := a.byPrefix[key[:i+1]]; s != nil {
+			s.arm(key)
+		}
+	}
 }
 
 func (a *Auditor) takeFronting() bool {

@@ -416,3 +416,61 @@ func TestRunGoesOnAtOnceOnlyAfterACompletedJob(t *testing.T) {
 	h.w.RunFor(time.Minute)
 	require.Zero(t, h.a.Busy())
 }
+
+// What this process arms far below the position is found by the next walk, and it alone moves the
+// start: there is no look from the front in between.
+func TestALocalArmBelowThePositionIsFoundAtOnce(t *testing.T) {
+	h := newHarnessRig(t, nil)
+	h.do(func(ctx context.Context) {
+		h.arm(ctx, -20*time.Second, object(0))
+		h.passes(ctx, h.a, 2, time.Second)
+		key := h.arm(ctx, -time.Hour, object(1))
+		h.a.Armed(key)
+		h.a.Armed(catalog.ScheduleKey(catalog.ChainID{Star: "a"}, 0, 1)) // no such duty here
+		h.a.Armed("head/1")
+		h.startsOf()
+		h.passes(ctx, h.a, 1, 0)
+		require.Contains(t, h.d.ran, object(1))
+		require.Equal(t, key, h.startsOf()[0])
+		h.passes(ctx, h.a, 1, 0)
+		require.Greater(t, h.startsOf()[0], key, "the position is where it was")
+	})
+}
+
+// A pass whose budget ends with ready work left is followed by the next at once, whatever the jobs that
+// run at its end make of their markers.
+func TestRunGoesOnAtOnceWhileReadyWorkRemains(t *testing.T) {
+	h := newHarnessRig(t, func(o *Options) { o.PassBudget, o.IdleInterval = 10*time.Second, time.Hour })
+	h.d.handle = func(ctx context.Context, j *Job) (Outcome, error) {
+		_ = h.inc.Clock().Sleep(ctx, 15*time.Second)
+		return Waiting, h.cat.ResolveMarker(ctx, j.Marker)
+	}
+	h.do(func(ctx context.Context) {
+		for i := range 6 {
+			h.arm(ctx, time.Duration(i-60)*time.Second, object(i))
+		}
+	})
+	h.inc.Go("run", func(ctx context.Context) { _ = h.a.Run(ctx) })
+	h.w.RunFor(6*15*time.Second + 2*time.Second)
+	require.Len(t, h.d.ran, 6, "one after the other, without a pause")
+	require.Empty(t, h.markers(catalog.Reap))
+	h.inc.Interrupt()
+	h.w.RunFor(time.Minute)
+}
+
+// A marker of this very moment was resolved; the position stays a clock skew behind it all the same, so that
+// what a node with a slower clock arms for its now is found by the next pass.
+func TestThePositionStaysAClockSkewBehind(t *testing.T) {
+	h := newHarnessRig(t, nil)
+	skew := h.cat.Timing().MaxClockSkew
+	h.do(func(ctx context.Context) {
+		h.arm(ctx, 0, object(0))
+		h.passes(ctx, h.a, 1, 0)
+		h.arm(ctx, 0, object(1))
+		h.passes(ctx, h.a, 1, 0)
+		require.Len(t, h.d.ran, 2)
+		h.arm(ctx, -skew, object(2))
+		h.passes(ctx, h.a, 1, 0)
+		require.Contains(t, h.d.ran, object(2))
+	})
+}

@@ -4,8 +4,9 @@ import "context"
 
 // pass is one cycle of discovery: the boundary, one look at the front of every
 // queue and shard, the rotation over those that have something, and what the duties
-// do at a pass's end. Failures are logged; none ends it for the others.
-func (a *Auditor) pass(ctx context.Context) {
+// do at a pass's end. Failures are logged; none ends it for the others. It tells whether it ended with ready
+// work left: its budget cut the rotation, or a shard that had jobs is longer than what one pass walks.
+func (a *Auditor) pass(ctx context.Context) (more bool) {
 	pctx, cancel := a.clk.WithTimeout(ctx, a.opts.PassBudget)
 	defer cancel()
 	a.leases.retry(pctx)
@@ -13,19 +14,20 @@ func (a *Auditor) pass(ctx context.Context) {
 		if ctx.Err() == nil {
 			a.log.Warn("the ring could not be read; owning nothing until the next pass", "err", err)
 		}
-		return
+		return false
 	}
 	a.publishStats(pctx)
-	a.pool.rotate(pctx, ctx, a.open(pctx))
+	more = a.pool.rotate(pctx, ctx, a.open(pctx))
 	var last *Registration
 	for _, s := range a.sources {
-		s.finish()
+		more = s.finish() || more
 		if r := s.reg; r != last && r.PassEnd != nil {
 			a.pool.quiet(pctx, r.Queue)
 			r.PassEnd(ctx)
 		}
 		last = s.reg
 	}
+	return more
 }
 
 // open peeks at where each source's walk starts, many in one call, and returns those that have

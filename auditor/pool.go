@@ -44,7 +44,8 @@ type offer interface {
 }
 
 // rotate offers each live source one job a round, until all are spent or ctx, the
-// pass's budget, ends. Jobs run under jctx, beyond the pass if need be.
+// pass's budget, ends, and tells whether it was cut: sources were left that may have more. Jobs
+// run under jctx, beyond the pass if need be.
 //
 // The first round is in the order given, that of priority. A source that was offered goes to the back. One whose
 // duty is at its cap is set aside: it keeps its place, so that it is the first of its
@@ -54,20 +55,20 @@ type offer interface {
 // A slot of the pool is taken before a source is asked. So while the pool is full the rotation
 // waits where it stands, a freed worker gets the next job at once, and no lease is
 // claimed for a job that would wait.
-func (p *pool) rotate(ctx, jctx context.Context, live []offer) {
+func (p *pool) rotate(ctx, jctx context.Context, live []offer) (cut bool) {
 	for len(live) > 0 {
 		gen := p.ended.Generation()
 		at := slices.IndexFunc(live, func(o offer) bool { return p.running(o.queue()) < p.most })
 		if at < 0 {
 			if p.ended.Wait(ctx, gen) != nil {
-				return
+				return true
 			}
 			continue
 		}
 		if !p.slots.TryAcquire(1) {
 			// Who is first may be another one by the time that a worker is free.
 			if p.ended.Wait(ctx, gen) != nil {
-				return
+				return true
 			}
 			continue
 		}
@@ -81,9 +82,10 @@ func (p *pool) rotate(ctx, jctx context.Context, live []offer) {
 			live = append(live, src)
 		}
 		if ctx.Err() != nil {
-			return
+			return len(live) > 0
 		}
 	}
+	return false
 }
 
 // start runs a job in the slot that the caller holds.

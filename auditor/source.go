@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -23,7 +24,8 @@ const walkPages = 64
 // leased elsewhere, skipped). In a queue ordered by time the position never
 // passes the pass's start − MaxClockSkew, so that whoever arms for "now" by another
 // clock arms above it. What lands below it all the same (a commit that was long under way, a clock that is further off) is
-// found by a walk from the very front, every FrontEvery at most, or at once after Wake.
+// found by a walk from the very front, every FrontEvery at most, or at once after Wake; and what
+// this process itself armed below, the next walk begins with ([Auditor.Armed]).
 //
 // All of it is a hint: a position too low costs reads, one too high a wait.
 type source struct {
@@ -44,11 +46,13 @@ type source struct {
 	page   []metastore.Record
 	more   bool // there may be records behind the page
 	walked int  // pages read in this pass
+	gave   bool // a job, in this pass
 	state  walkState
 	taken  map[string]bool // subjects of groups offered in this walk
 
-	mu   sync.Mutex
-	open []string // markers of jobs of this walk, in order, that are not known gone
+	mu    sync.Mutex
+	open  []string // markers of jobs of this walk, in order, that are not known gone
+	armed string   // the lowest key that this process armed since the walk began
 }
 
 type walkState uint8
@@ -69,7 +73,7 @@ func (s *source) queue() catalog.Queue { return s.reg.Queue }
 
 // begin starts the walk of a pass that began at start, and returns the range to peek at.
 func (s *source) begin(start time.Time, front bool) metastore.Range {
-	s.state, s.walked, s.page = walkLive, 0, nil
+	s.state, s.walked, s.gave, s.page = walkLive, 0, false, nil
 	from := s.resume
 	s.resume = ""
 	// After a clock was set back no position means anything.
@@ -77,12 +81,19 @@ func (s *source) begin(start time.Time, front bool) metastore.Range {
 	if s.fronts.IsZero() || since < 0 || since >= s.reg.FrontEvery && from == "" {
 		front = true
 	}
-	if front || from == "" {
+	s.mu.Lock()
+	armed := s.armed
+	s.armed = ""
+	s.mu.Unlock()
+	if front || from == "" || armed != "" && armed < from {
 		s.low, s.last, s.taken = "", "", nil
 		s.mu.Lock()
 		s.open = nil
 		s.mu.Unlock()
 		from = s.pos
+		if armed != "" {
+			from = min(from, armed)
+		}
 		if s.reg.TimeOrdered {
 			s.bound = uint64(max(start.Add(-s.a.cat.Timing().MaxClockSkew).UnixMilli(), 0))
 		}
@@ -163,6 +174,7 @@ func (s *source) next(ctx context.Context) func(ctx context.Context) {
 	if len(j.members) == 0 {
 		return nil
 	}
+	s.gave = true
 	j.Marker, j.Started = j.Markers[0], s.a.clk.Now()
 	return j.run
 }
@@ -233,8 +245,17 @@ func (s *source) discard(ctx context.Context, rec metastore.Record, why error) {
 		s.a.log.Warn("a malformed marker could not be discarded", "key", rec.Key, "err", err)
 		return
 	}
-	s.a.log.Warn("discarded a malformed marker", "key", rec.Key, "value", rec.Value, "err", why)
+	s.a.log.Warn("discarded a malformed marker", "key", rec.Key, "value", strconv.Quote(string(rec.Value)), "err", why)
 	s.a.emit(Event{Duty: string(s.reg.Queue), Action: Discarded, Subject: rec.Key, Err: why})
+}
+
+// arm notes a key that this process has armed.
+func (s *source) arm(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.armed == "" || key < s.armed {
+		s.armed = key
+	}
 }
 
 // stands notes a key that the walk leaves behind.
@@ -254,19 +275,20 @@ func (s *source) gone(key string) {
 }
 
 // finish ends the walk of a pass and remembers the position. Jobs that still run
-// count as standing.
-func (s *source) finish() {
+// count as standing. It tells whether the walk gave jobs and was cut, so that there may be more: one that
+// met nothing but markers to leave standing goes on with the next pass, and not at once.
+func (s *source) finish() (more bool) {
 	state := s.state
 	s.state, s.page = walkIdle, nil
 	switch state {
 	case walkIdle:
-		return
+		return false
 	case walkFailed:
 		s.fronts = time.Time{} // this may have been the look from the front
-		return
+		return false
 	case walkLive:
 		s.resume = s.at
-		return
+		return s.gave && s.walked >= walkPages
 	}
 	pos := s.low
 	s.mu.Lock()
@@ -275,7 +297,7 @@ func (s *source) finish() {
 	}
 	s.mu.Unlock()
 	if pos == "" && s.last == "" {
-		return // nothing was there: the position is as good as it was
+		return false // nothing was there: the position is as good as it was
 	}
 	if pos == "" {
 		pos = max(s.pos, s.last+"\x00")
@@ -284,4 +306,5 @@ func (s *source) finish() {
 		pos = min(pos, catalog.ShardFrom(s.reg.Queue, s.shard, s.bound))
 	}
 	s.pos = pos
+	return false
 }

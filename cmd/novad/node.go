@@ -106,7 +106,8 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	if n.metrics, err = metrics.New(clk); err != nil {
 		return err
 	}
-	n.cat = catalog.New(n.metrics.Store(n.store, metrics.Serving), clk, cfg.Timing, nil)
+	store := &armWatch{n.store, n.armed}
+	n.cat = catalog.New(n.metrics.Store(store, metrics.Serving), clk, cfg.Timing, nil)
 	if err := n.cat.EnsureFormat(ctx); err != nil {
 		return fmt.Errorf("data directory %s: %w", cfg.Dir, err)
 	}
@@ -121,7 +122,7 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 			cfg.Auditor.Events = auditLog{cfg.Logger}
 		}
 		cfg.Auditor.Events = n.metrics.AuditorEvents(cfg.Auditor.Events)
-		cat := catalog.New(n.metrics.Store(n.store, metrics.Auditing), clk, cfg.Timing, nil)
+		cat := catalog.New(n.metrics.Store(store, metrics.Auditing), clk, cfg.Timing, nil)
 		if n.auditor, err = auditor.New(cat, n.metrics.Bucket(n.bucket, metrics.Auditing), clk, cfg.Auditor); err != nil {
 			return err
 		}
@@ -140,6 +141,13 @@ func (n *node) starMinted() {
 	n.mintOnce.Do(func() { close(n.minted) })
 	if n.auditor != nil {
 		n.auditor.Wake()
+	}
+}
+
+// armed tells the auditor, once there is one, of a key that a commit of this process put.
+func (n *node) armed(key string) {
+	if n.auditor != nil {
+		n.auditor.Armed(key)
 	}
 }
 
