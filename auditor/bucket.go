@@ -59,6 +59,18 @@ func (b *bucket) stat(ctx context.Context, key string) (objstore.Info, error) {
 	return info, nil
 }
 
+// list returns a page of the objects under a prefix, for the sweep of a retired star alone.
+func (b *bucket) list(ctx context.Context, prefix, after string, limit int) ([]objstore.Info, error) {
+	if err := b.requests.Pay(ctx, 1); err != nil {
+		return nil, err
+	}
+	page, err := b.b.List(ctx, prefix, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("listing %s: %w", prefix, err)
+	}
+	return page, nil
+}
+
 // put writes an object that must not exist yet. Rewritten bytes are paid by payRewrite,
 // before the announcement that starts the clock of NotAfter.
 func (b *bucket) put(ctx context.Context, key string, body []byte, opt objstore.PutOptions) error {

@@ -35,6 +35,7 @@ const (
 	SlotsAbsorbed  Action = "slots-absorbed"   // slots From to To of a dead Chain
 	ChainSealed    Action = "chain-sealed"     // From is the seal, To the window's end
 	ChainRetired   Action = "chain-retired"    // Chain's records are gone
+	StarSwept      Action = "star-swept"       // nothing is left of Subject, a retired star; Count objects, Bytes long, had been
 	ObjectAlive    Action = "object-alive"     // a reap-check stood down
 	ObjectReaped   Action = "object-reaped"    // Object is deleted
 	ObjectRevised  Action = "object-revised"   // what was alive of Object moved, Bytes of it were dead

@@ -46,19 +46,12 @@ import (
 //
 // Bundles of slots that are never absorbed are not deleted here: their intents stand, and the orphan
 // duty judges them once the seal, or the chain's end, says that nothing may name them any more.
+//
+// A marker whose subject is a star and not a chain belongs to a decommission: see decommission.go.
 type settle struct{ a *Auditor }
 
-// Judge runs what is ripe. A marker whose subject is a star and not a chain belongs to
-// a decommission: it is left standing.
-func (s *settle) Judge(m catalog.MarkerAt, now time.Time) Verdict {
-	if v := ripe(m.Due, now); v != Run {
-		return v
-	}
-	if !strings.Contains(m.Due.Subject, "~") {
-		return Skip
-	}
-	return Run
-}
+// Judge runs what is ripe.
+func (s *settle) Judge(m catalog.MarkerAt, now time.Time) Verdict { return ripe(m.Due, now) }
 
 const (
 	settleFirst = 5 * time.Second  // after the sealing
@@ -70,6 +63,9 @@ const (
 // Handle runs the steps above.
 func (s *settle) Handle(ctx context.Context, j *Job) (Outcome, error) {
 	cat := s.a.cat
+	if !strings.Contains(j.Marker.Due.Subject, "~") {
+		return s.decommission(ctx, j)
+	}
 	id, err := catalog.ParseChainSubject(j.Marker.Due.Subject)
 	if err != nil {
 		return Standing, err

@@ -187,17 +187,6 @@ func TestSealFindsOutWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-func TestSettleLeavesAStarsMarkerStanding(t *testing.T) {
-	r := newRig(t, true)
-	a := r.auditor(nil)
-	r.do(func(ctx context.Context) {
-		key := r.armSettle(ctx, "retired-star")
-		r.passes(ctx, a, 2, time.Second)
-		require.Equal(t, []string{key}, r.markers(catalog.Settle))
-		require.Empty(t, r.did(JobDone))
-	})
-}
-
 func TestSettleResolvesAStrayMarker(t *testing.T) {
 	r := newRig(t, true)
 	a := r.auditor(nil)

@@ -22,6 +22,8 @@ type keyspace struct {
 	batches    map[catalog.ChainID]map[uint64]catalog.Batch
 	trimChecks map[catalog.ChainID][]uint64
 	settles    map[catalog.ChainID][]string
+	sweeps     map[string]int // star → standing settle markers of its own
+	stars      map[string]catalog.Star
 	heads      map[catalog.StreamID]catalog.Head
 	marks      map[catalog.StreamID]catalog.Mark
 	streams    map[catalog.StreamID]catalog.Stream
@@ -65,6 +67,7 @@ func (s *faultStore) read() *keyspace {
 		chains: map[catalog.ChainID]catalog.Chain{}, trims: map[catalog.ChainID]catalog.Trim{},
 		batches:    map[catalog.ChainID]map[uint64]catalog.Batch{},
 		trimChecks: map[catalog.ChainID][]uint64{}, settles: map[catalog.ChainID][]string{},
+		sweeps: map[string]int{}, stars: map[string]catalog.Star{},
 		heads: map[catalog.StreamID]catalog.Head{}, marks: map[catalog.StreamID]catalog.Mark{},
 		streams: map[catalog.StreamID]catalog.Stream{}, names: map[string]catalog.StreamID{},
 		spans: map[catalog.StreamID][]catalog.Span{}, refs: map[string]map[string]bool{},
@@ -75,7 +78,11 @@ func (s *faultStore) read() *keyspace {
 	for key, r := range s.mirror {
 		p := strings.Split(key, "/")
 		switch p[0] {
-		case "cluster", "auditor", "ids":
+		case "cluster":
+			if p[1] == "stars" {
+				k.stars[p[2]] = must(catalog.DecodeStar(r.Value))
+			}
+		case "auditor", "ids":
 		case "chain":
 			if len(p) == 3 {
 				k.chains[hexChain(p[1], p[2])] = must(catalog.DecodeChain(r.Value))
@@ -154,6 +161,12 @@ func (k *keyspace) readDue(key string, p []string, value []byte) {
 		hexNumber(f[0])
 		k.trimChecks[c] = append(k.trimChecks[c], must(catalog.DecodeTrimCheckMarker(value)).UpTo)
 	case catalog.Settle:
+		hexNumber(f[0])
+		if len(f) == 2 {
+			inShard(f[1])
+			k.sweeps[f[1]]++
+			return
+		}
 		c := hexChain(f[1], f[2])
 		inShard(f[1] + "~" + f[2])
 		k.settles[c] = append(k.settles[c], key)
@@ -296,6 +309,24 @@ func (w *world) checkBundles(k *keyspace) {
 }
 
 func (w *world) checkChains(k *keyspace) {
+	for name, star := range k.stars {
+		switch want := star.Retired && !star.Swept; {
+		case star.Swept && !star.Retired, want && k.sweeps[name] != 1, !want && k.sweeps[name] != 0:
+			w.fail("star %s: %+v, with %d settle markers of its own", name, star, k.sweeps[name])
+		case w.last != nil && (w.last.stars[name].Retired && !star.Retired || w.last.stars[name].Swept && !star.Swept):
+			w.fail("4: star %s came back: %+v, was %+v", name, star, w.last.stars[name])
+		}
+		for c := range k.chains {
+			if _, old := k.chains[c]; c.Star == name && star.Swept && old {
+				w.fail("star %s is swept and has the chain %v", name, c)
+			}
+			if c.Star == name && star.Retired && w.last != nil {
+				if _, old := w.last.chains[c]; !old {
+					w.fail("star %s is retired and minted %v", name, c)
+				}
+			}
+		}
+	}
 	for c := range k.batches {
 		if _, ok := k.chains[c]; !ok {
 			w.fail("a batch marker of %v, which is retired", c)

@@ -75,6 +75,9 @@ func (w *world) trimCheck(m catalog.MarkerAt) error {
 
 // settle runs the duty on one chain's settle marker.
 func (w *world) settle(m catalog.MarkerAt) error {
+	if !strings.Contains(m.Due.Subject, "~") {
+		return w.sweep(m)
+	}
 	c := must(catalog.ParseChainSubject(m.Due.Subject))
 	dead, err := w.cat.ReadDead(w.ctx, c)
 	if err != nil {
@@ -105,6 +108,38 @@ func (w *world) settle(m catalog.MarkerAt) error {
 		w.delete(catalog.SlotKey(c, slot))
 	}
 	return w.cat.Retire(w.ctx, m, at, trim)
+}
+
+// sweep runs the duty on a retired star's marker.
+func (w *world) sweep(m catalog.MarkerAt) error {
+	star, err := w.cat.ReadStar(w.ctx, m.Due.Subject)
+	if err != nil || !star.Star.Retired {
+		return err
+	}
+	left, err := w.cat.HasChains(w.ctx, star.Name)
+	if err != nil || left {
+		return errors.Join(err, w.cat.RearmSweep(w.ctx, m, catalog.SweepMarker{}, time.Minute))
+	}
+	v := catalog.DecodeSweepMarker(m.Value)
+	if v.Empty == 0 {
+		return w.cat.RearmSweep(w.ctx, m, catalog.SweepMarker{Empty: w.clk.Now().UnixMilli()}, w.cat.Timing().RetireGrace)
+	}
+	var keys []string
+	for _, prefix := range catalog.StarPrefixes(star.Name) {
+		for key := range w.objects {
+			if strings.HasPrefix(key, prefix) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	slices.Sort(keys)
+	if keys, err = w.cat.Unnamed(w.ctx, keys); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		w.delete(key)
+	}
+	return w.cat.ResolveSweep(w.ctx, m, star)
 }
 
 // sealUp fences a dead chain, seals it and absorbs what lies below the seal.
@@ -231,7 +266,9 @@ func (w *world) collect(m catalog.MarkerAt) error {
 	}
 	var runs [][]catalog.SpanAt
 	for _, s := range spans {
-		if s.Span.Object == g.Object {
+		// An object of this model has one section a stream: of several spans the others stay.
+		twice := slices.ContainsFunc(runs, func(r []catalog.SpanAt) bool { return r[0].Stream == s.Stream })
+		if s.Span.Object == g.Object && !twice {
 			runs = append(runs, []catalog.SpanAt{s})
 		}
 	}

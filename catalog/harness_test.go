@@ -162,6 +162,16 @@ func (s *faultStore) Scan(ctx context.Context, r metastore.Range, limit int) (me
 	return s.Store.Scan(ctx, r, limit)
 }
 
+func (s *faultStore) Peek(ctx context.Context, rs []metastore.Range) ([]metastore.Record, error) {
+	if err := s.enter("peek"); err != nil {
+		return nil, err
+	}
+	if s.trace != nil {
+		s.trace.reads = append(s.trace.reads, rs...)
+	}
+	return s.Store.Peek(ctx, rs)
+}
+
 func (s *faultStore) Commit(ctx context.Context, b metastore.Batch) (metastore.Version, error) {
 	if err := s.enter("commit"); err != nil {
 		return 0, err

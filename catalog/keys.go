@@ -245,6 +245,11 @@ func BundleKey(c ChainID, slot uint64, flight [16]byte) string {
 	return bundlePrefix + c.Star + "/" + hex16(c.Epoch) + "/" + hex16(slot) + "-" + hex.EncodeToString(flight[:])
 }
 
+// StarPrefixes begin all objects of a star's chains: its slots and its bundles.
+func StarPrefixes(star string) []string {
+	return []string{slotPrefix + star + "/", bundlePrefix + star + "/"}
+}
+
 // IsBundle tells whether an object is a bundle, watched like a settled object.
 func IsBundle(object string) bool { return strings.HasPrefix(object, bundlePrefix) }
 

@@ -99,19 +99,25 @@ func (c *Catalog) Announce(ctx context.Context, session metastore.SessionID, mem
 
 // Roster reads the names of the announced members, sorted.
 func (c *Catalog) Roster(ctx context.Context) ([]string, error) {
-	return c.names(ctx, MembersPrefix)
+	return c.names(ctx, MembersPrefix, nil)
 }
 
 // Stars reads the names of the registered stars that may still have chains,
-// sorted: active ones, and retired ones until their last chain is gone.
+// sorted: active ones, and retired ones until they are swept, which is after their last chain is gone.
 func (c *Catalog) Stars(ctx context.Context) ([]string, error) {
-	return c.names(ctx, StarsPrefix)
+	return c.names(ctx, StarsPrefix, func(value []byte) bool {
+		v, err := DecodeStar(value)
+		return err != nil || !v.Swept
+	})
 }
 
-func (c *Catalog) names(ctx context.Context, prefix string) ([]string, error) {
+// names reads the names under a prefix whose values are wanted; nil: all.
+func (c *Catalog) names(ctx context.Context, prefix string, wanted func(value []byte) bool) ([]string, error) {
 	var out []string
 	err := c.walk(ctx, metastore.Prefix(prefix), 512, func(rec metastore.Record) (bool, error) {
-		out = append(out, rec.Key[len(prefix):])
+		if wanted == nil || wanted(rec.Value) {
+			out = append(out, rec.Key[len(prefix):])
+		}
 		return true, nil
 	})
 	if err != nil {

@@ -46,6 +46,7 @@ var actions = []struct {
 	{"start", 2, (*machine).begin},
 	{"die", 1, (*machine).die},
 	{"leave", 1, (*machine).leave},
+	{"decommission", 1, (*machine).decommissionSome},
 	{"put", 10, (*machine).append},
 	{"announce", 4, (*machine).announceSome},
 	{"bundle", 8, (*machine).bundleSome},
@@ -132,6 +133,13 @@ func (m *machine) die() {
 		s.ended = true
 		m.store.end(s.session) // the process may go on as a zombie
 		s.dead = s.dead || m.chance(50)
+	}
+}
+
+// decommissionSome retires one of the stars, mostly in vain: it lives.
+func (m *machine) decommissionSome() {
+	if s, ok := pick(m, m.stars); ok && m.chance(30) {
+		_, _ = m.cat.Decommission(m.ctx, s.name)
 	}
 }
 

@@ -115,6 +115,29 @@ func DecodeSettleMarker(b []byte) SettleMarker {
 	return v
 }
 
+// SweepMarker is the value of a settle marker whose subject is a star.
+type SweepMarker struct {
+	Delay int64 // ms of the last re-arm, from which the next backs off
+	Empty int64 // when the star was first seen without a chain; 0: not yet
+}
+
+func (v SweepMarker) encode() []byte {
+	e := newEncoder(20)
+	e.int(v.Delay)
+	e.int(v.Empty)
+	return e.b
+}
+
+// DecodeSweepMarker reads a SweepMarker; unreadable means no delay yet, and not seen without a chain.
+func DecodeSweepMarker(b []byte) SweepMarker {
+	d := newDecoder(b)
+	v := SweepMarker{Delay: d.int(), Empty: d.int()}
+	if d.done("") != nil {
+		return SweepMarker{}
+	}
+	return v
+}
+
 // TrimCheckMarker is the value of a trimcheck marker.
 type TrimCheckMarker struct {
 	UpTo uint64 // it stands until the chain is trimmed up to here

@@ -29,19 +29,35 @@ func DecodeFormat(b []byte) (Format, error) {
 type Star struct {
 	Retired bool
 	Created int64
+	Swept   bool // and nothing of it is left in the bucket; only a retired one's
 }
 
 func (v Star) encode() []byte {
+	state := starActive
+	switch {
+	case v.Swept:
+		state = starSwept
+	case v.Retired:
+		state = starRetired
+	}
 	e := newEncoder(12)
-	e.bool(v.Retired)
+	e.uint(state)
 	e.int(v.Created)
 	return e.b
 }
 
+// States of a registration. The first two were all there was before there were sweeps.
+const (
+	starActive uint64 = iota
+	starRetired
+	starSwept // and retired
+)
+
 // DecodeStar reads a Star.
 func DecodeStar(b []byte) (Star, error) {
 	d := newDecoder(b)
-	v := Star{Retired: d.bool(), Created: d.int()}
+	state := d.upTo(starSwept)
+	v := Star{Retired: state >= starRetired, Swept: state == starSwept, Created: d.int()}
 	return v, d.done("star")
 }
 
