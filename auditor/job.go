@@ -83,19 +83,21 @@ func (j *Job) finish(m *member, out Outcome, err error) {
 	a, due := j.a, m.marker.Due
 	now := a.clk.Now()
 	m.ended = true
+	stands := true
 	switch {
 	case err == nil && j.reg.Grouped:
 		// What became of each marker, the era has noted itself. For the position this one
 		// counts as standing: the next walk looks again.
 	case err == nil && out != Standing:
 		a.backoff.succeeded(due.PrimaryKey())
-		j.src.gone(due.Key)
+		stands = false
 	default:
 		wait := a.backoff.failed(due.PrimaryKey(), now)
 		if err != nil && !errors.Is(err, catalog.ErrMoved) {
 			a.log.Warn("a job failed", "queue", j.reg.Queue, "marker", due.Key, "again_in", wait, "err", err)
 		}
 	}
+	j.src.ended(due.Key, stands)
 	a.pool.vacate(m.key)
 	a.emit(Event{Duty: string(j.reg.Queue), Action: JobDone, Subject: due.Subject, Outcome: out, Took: now.Sub(j.Started), Err: err})
 	if err == nil && out == Resolved {

@@ -40,7 +40,6 @@ type source struct {
 
 	// Of the walk under way. Only open is shared with the jobs.
 	bound  uint64 // the ready time that pos may not pass, in a queue ordered by time
-	low    string // lowest key left standing
 	last   string // highest key seen
 	at     string // where the next page begins
 	page   []metastore.Record
@@ -51,7 +50,8 @@ type source struct {
 	taken  map[string]bool // subjects of groups offered in this walk
 
 	mu    sync.Mutex
-	open  []string // markers of jobs of this walk, in order, that are not known gone
+	low   string   // lowest key that the walk, or a job, left standing
+	open  []string // markers of jobs of this walk that have not ended, in order
 	armed string   // the lowest key that this process armed since the walk began
 }
 
@@ -86,9 +86,9 @@ func (s *source) begin(start time.Time, front bool) metastore.Range {
 	s.armed = ""
 	s.mu.Unlock()
 	if front || from == "" || armed != "" && armed < from {
-		s.low, s.last, s.taken = "", "", nil
+		s.last, s.taken = "", nil
 		s.mu.Lock()
-		s.open = nil
+		s.low, s.open = "", nil
 		s.mu.Unlock()
 		from = s.pos
 		if armed != "" {
@@ -260,17 +260,26 @@ func (s *source) arm(key string) {
 
 // stands notes a key that the walk leaves behind.
 func (s *source) stands(key string) {
-	if s.low == "" {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lower(key)
+}
+
+func (s *source) lower(key string) {
+	if s.low == "" || key < s.low {
 		s.low = key
 	}
 }
 
-// gone notes that a job's marker stands no more.
-func (s *source) gone(key string) {
+// ended notes that a job's marker stands no more, or may stand still.
+func (s *source) ended(key string, stands bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i := slices.Index(s.open, key); i >= 0 {
 		s.open = slices.Delete(s.open, i, i+1)
+	}
+	if stands {
+		s.lower(key)
 	}
 }
 
@@ -290,8 +299,8 @@ func (s *source) finish() (more bool) {
 		s.resume = s.at
 		return s.gave && s.walked >= walkPages
 	}
-	pos := s.low
 	s.mu.Lock()
+	pos := s.low
 	if len(s.open) > 0 && (pos == "" || s.open[0] < pos) {
 		pos = s.open[0]
 	}

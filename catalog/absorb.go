@@ -495,6 +495,7 @@ func (a *absorb) remember(v metastore.Version) {
 	for _, t := range a.streams {
 		if t.moved {
 			t.cached.head, t.cached.headVersion = t.head, v
+			a.cache.put(t.id, t.cached)
 		}
 	}
 }

@@ -13,15 +13,20 @@ type Cache struct {
 	chain   ChainAt
 	trim    Trim
 	streams map[StreamID]*cachedStream
+	bytes   int // of the streams, about
 }
 
+// cacheBytes bounds a cache beside the number of its streams: a head holds up to 64 producers.
+const cacheBytes = 64 << 20
+
 type cachedStream struct {
+	bytes                      int // as counted last
 	stream                     Stream
 	head                       Head
 	streamVersion, headVersion metastore.Version
 }
 
-// NewCache returns a cache of up to most streams; when it is full it starts afresh.
+// NewCache returns a cache of up to most streams, and 64 MiB; when it is full it starts afresh.
 func NewCache(most int) *Cache { return &Cache{most: most, streams: make(map[StreamID]*cachedStream)} }
 
 func (k *Cache) get(id StreamID) *cachedStream { return k.streams[id] }
@@ -30,15 +35,31 @@ func (k *Cache) put(id StreamID, s *cachedStream) {
 	if k.most == 0 {
 		return
 	}
-	if len(k.streams) >= k.most {
+	if k.streams[id] == s {
+		k.bytes -= s.bytes
+	}
+	s.bytes = s.size()
+	if len(k.streams) >= k.most && k.streams[id] == nil || k.bytes+s.bytes > cacheBytes {
 		clear(k.streams)
+		k.bytes = 0
 	}
 	k.streams[id] = s
+	k.bytes += s.bytes
+}
+
+// size is about what the entry takes in memory.
+func (s *cachedStream) size() int {
+	n := 512 + len(s.stream.Name) + 64*len(s.head.Chains)
+	for _, p := range s.head.Producers {
+		n += 96 + len(p.ID)
+	}
+	return n
 }
 
 func (k *Cache) purge() {
 	k.chain, k.trim = ChainAt{}, Trim{}
 	clear(k.streams)
+	k.bytes = 0
 }
 
 func decodeCached(stream, head metastore.Record) (*cachedStream, error) {

@@ -73,12 +73,18 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 		case req.Previous != 0 && head.Epoch > req.Previous && head.Incarnation != req.Incarnation:
 			return ChainID{}, fmt.Errorf("%s: %w: it holds epoch %d, this process held %d", what, ErrReplaced, head.Epoch, req.Previous)
 		}
-		earlier, err := c.unretired(ctx, req.Star, head.Epoch)
-		if err != nil {
-			return ChainID{}, fmt.Errorf("%s: %w", what, err)
-		}
 		chain := ChainID{req.Star, head.Epoch + 1}
 		now := c.clk.Now()
+		var newest []trimAt // of those whose marker is not ripe yet
+		if err := c.unretired(ctx, req.Star, head.Epoch, func(t trimAt) error {
+			if !t.ripe(now) {
+				newest = append(newest, t)
+				newest = newest[max(len(newest)-maxAnnounced, 0):]
+			}
+			return nil
+		}); err != nil {
+			return ChainID{}, fmt.Errorf("%s: %w", what, err)
+		}
 		var b batch
 		b.when(metastore.At(StarKey(req.Star), recs[0].Version), metastore.At(ChainHeadKey(req.Star), recs[1].Version))
 		if !recs[0].Exists() {
@@ -90,14 +96,11 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 		b.put(TrimKey(chain), Trim{SettleKey: settle}.encode())
 		b.put(settle, SettleMarker{}.encode())
 		b.write(metastore.PutUnder(req.Session, RouteKey(req.Star), Route{req.Address, chain.Epoch}.encode()))
-		n := 0
-		for _, t := range slices.Backward(earlier) {
-			if n == maxAnnounced || len(b.ops)+ripenOps > c.store.Limits().MaxOps {
+		for _, t := range slices.Backward(newest) {
+			if len(b.ops)+ripenOps > c.store.Limits().MaxOps {
 				break
 			}
-			if t.ripenSettle(&b, now) {
-				n++
-			}
+			t.ripenSettle(&b, now)
 		}
 		_, _, err = c.commit(ctx, what, b.done())
 		if err == nil {
@@ -121,21 +124,18 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 // twin fails. It returns the error of a read, or ctx's.
 func (c *Catalog) Reannounce(ctx context.Context, chain ChainID) error {
 	what := "re-announcing the epochs before " + chain.String()
-	earlier, err := c.unretired(ctx, chain.Star, chain.Epoch-1)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	for _, t := range slices.Backward(earlier) {
+	err := c.unretired(ctx, chain.Star, chain.Epoch-1, func(t trimAt) error {
 		var b batch
 		if !t.ripenSettle(&b, c.clk.Now()) {
-			continue
+			return nil
 		}
 		if _, _, err := c.commit(ctx, what, b.done()); err != nil {
 			c.branch("mint.announce.failed")
-			if ctx.Err() != nil {
-				return fmt.Errorf("%s: %w", what, ctx.Err())
-			}
 		}
+		return ctx.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
@@ -147,32 +147,35 @@ type trimAt struct {
 	version metastore.Version
 }
 
-// unretired reads the trim records of a star's epochs up to newest that are not
+// unretired hands f the trim records of a star's epochs up to newest that are not
 // retired, oldest first. An unreadable one is left out: its marker stands.
-func (c *Catalog) unretired(ctx context.Context, star string, newest uint64) ([]trimAt, error) {
-	var out []trimAt
+func (c *Catalog) unretired(ctx context.Context, star string, newest uint64, f func(trimAt) error) error {
 	r := metastore.Range{Start: "trim/" + star + "/", End: TrimKey(ChainID{star, newest}) + "\x00"}
-	err := c.walk(ctx, r, 256, func(rec metastore.Record) (bool, error) {
+	return c.walk(ctx, r, 256, func(rec metastore.Record) (bool, error) {
 		epoch, err := parseHex16(rec.Key[len("trim/")+len(star)+1:])
 		if err != nil {
 			return true, nil
 		}
 		if t, err := DecodeTrim(rec.Value); err == nil {
-			out = append(out, trimAt{ChainID{star, epoch}, t, rec.Version})
+			return true, f(trimAt{ChainID{star, epoch}, t, rec.Version})
 		}
 		return true, nil
 	})
-	return out, err
+}
+
+// ripe tells whether the chain's settle marker is ripe already, or can't be moved.
+func (t trimAt) ripe(now time.Time) bool {
+	due, err := ParseDue(t.trim.SettleKey)
+	return err != nil || due.Order <= uint64(unixMS(now))
 }
 
 // ripenSettle adds to b the move of the chain's settle marker to now, conditional
 // on the trim record that names it. An already ripe marker is left alone, and false returned.
 func (t trimAt) ripenSettle(b *batch, now time.Time) bool {
-	due, err := ParseDue(t.trim.SettleKey)
-	ready := uint64(unixMS(now))
-	if err != nil || due.Order <= ready {
+	if t.ripe(now) {
 		return false
 	}
+	ready := uint64(unixMS(now))
 	key := DueKey(Settle, ready, t.chain.String())
 	b.when(metastore.At(TrimKey(t.chain), t.version))
 	b.append(metastore.Delete(t.trim.SettleKey))
