@@ -41,12 +41,13 @@ type Checker struct {
 	names   map[string]catalog.StreamID
 	known   map[uint64]*known
 
-	decoder *format.Decoder
-	due     map[string]catalog.Queue // standing markers of the queues that must drain
-	armed   int                      // markers so far, but for those of settle, which live chains keep
-	index   index
-	retired map[string]bool // stars, registered; true: retired
-	timing  catalog.Timing
+	decoder   *format.Decoder
+	due       map[string]catalog.Queue // standing markers of the queues that must drain
+	armed     int                      // markers so far, but for those of settle, which live chains keep
+	rewritten uint64                   // bytes of settled objects that were put, ever
+	index     index
+	retired   map[string]bool // stars, registered; true: retired
+	timing    catalog.Timing
 
 	// What the change at hand touched.
 	touchedObjects []*object

@@ -111,6 +111,15 @@ func (c *Checker) Markers(q catalog.Queue) int {
 	return n
 }
 
+// Rewritten returns how many bytes of settled objects have been put, in percent of the payload that was appended.
+func (c *Checker) Rewritten() int {
+	appended := uint64(0)
+	for _, s := range c.streams {
+		appended += s.head.Bytes
+	}
+	return int(100 * c.rewritten / max(appended, 1))
+}
+
 // Armed returns how many markers have been armed so far, but for settle's, which live chains keep.
 func (c *Checker) Armed() int { return c.armed }
 

@@ -169,6 +169,9 @@ func (c *Checker) put(o *object, body []byte) {
 		return
 	}
 	o.exists = true
+	if o.kind == settledKind {
+		c.rewritten += uint64(len(body))
+	}
 	switch o.kind {
 	case probeKind:
 		return

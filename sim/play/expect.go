@@ -27,16 +27,17 @@ var subjects = map[string]subject{
 	"objects": {"", true, func(c *check.Checker, _ string) int {
 		return c.Objects("slot") + c.Objects("bundle") + c.Objects("settled")
 	}, "all three together"},
-	"chains":   {"", true, func(c *check.Checker, _ string) int { return c.Chains() }, "chains that are not retired"},
-	"markers":  {"QUEUE", true, func(c *check.Checker, q string) int { return c.Markers(catalog.Queue(q)) }, "standing markers of a queue"},
-	"next":     {"STREAM", true, func(c *check.Checker, s string) int { return int(c.Next(s)) }, "a stream's next offset"},
-	"first":    {"STREAM", true, func(c *check.Checker, s string) int { return int(c.Readable(s)) }, "its first readable offset, by watermark and policy"},
-	"records":  {"STREAM", true, func(c *check.Checker, s string) int { return int(c.Next(s) - c.Readable(s)) }, "how many of its records are readable"},
-	"spans":    {"STREAM", true, func(c *check.Checker, s string) int { return c.Spans(s) }, "how many spans its catalog has"},
-	"deleted":  {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Stream(s) == 0) }, "the name leads to no stream"},
-	"gone":     {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Remains(s) == 0) }, "of no stream that ever had the name is a record left"},
-	"tearing":  {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Tearing(s)) }, "a stream of that name is being torn down"},
-	"standing": {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Stream(s) != 0) }, "the name leads to a stream"},
+	"rewritten": {"", true, func(c *check.Checker, _ string) int { return c.Rewritten() }, "bytes of settled objects that were put, in percent of those appended"},
+	"chains":    {"", true, func(c *check.Checker, _ string) int { return c.Chains() }, "chains that are not retired"},
+	"markers":   {"QUEUE", true, func(c *check.Checker, q string) int { return c.Markers(catalog.Queue(q)) }, "standing markers of a queue"},
+	"next":      {"STREAM", true, func(c *check.Checker, s string) int { return int(c.Next(s)) }, "a stream's next offset"},
+	"first":     {"STREAM", true, func(c *check.Checker, s string) int { return int(c.Readable(s)) }, "its first readable offset, by watermark and policy"},
+	"records":   {"STREAM", true, func(c *check.Checker, s string) int { return int(c.Next(s) - c.Readable(s)) }, "how many of its records are readable"},
+	"spans":     {"STREAM", true, func(c *check.Checker, s string) int { return c.Spans(s) }, "how many spans its catalog has"},
+	"deleted":   {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Stream(s) == 0) }, "the name leads to no stream"},
+	"gone":      {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Remains(s) == 0) }, "of no stream that ever had the name is a record left"},
+	"tearing":   {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Tearing(s)) }, "a stream of that name is being torn down"},
+	"standing":  {"STREAM", false, func(c *check.Checker, s string) int { return boolean(c.Stream(s) != 0) }, "the name leads to a stream"},
 }
 
 func boolean(b bool) int {

@@ -41,8 +41,8 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 		k.Then = func(inc *sim.Incarnation) { g.restartAfter(inc.Node().Name(), 100*time.Millisecond) }
 		g.w.KillAt(k)
 	}
-	p := player{g: g, producers: make(map[string]*producer), pauseAtPut: make(map[string]bool)}
-	g.w.OnBucket(p.putSettled)
+	p := player{g: g, producers: make(map[string]*producer), pauseAt: make(map[string]string)}
+	g.w.OnBucket(p.objectPut)
 	for i := range s.steps {
 		p.play(&s.steps[i])
 		if g.w.Found() != nil {
@@ -68,15 +68,19 @@ type player struct {
 	g          *game
 	producers  map[string]*producer
 	registered int // producers, ever
-	// pauseAtPut are the nodes that pause once they have put their next settled object.
-	pauseAtPut map[string]bool
+	// pauseAt are the nodes that pause once they have put their next object with that prefix.
+	pauseAt map[string]string
 }
 
-func (p *player) putSettled(e *sim.BucketEffect) {
-	if e.Delete || e.Inc == nil || !strings.HasPrefix(e.Key, "settled/") || !p.pauseAtPut[e.Inc.Node().Name()] {
+func (p *player) objectPut(e *sim.BucketEffect) {
+	if e.Delete || e.Inc == nil {
 		return
 	}
-	delete(p.pauseAtPut, e.Inc.Node().Name())
+	name := e.Inc.Node().Name()
+	if at := p.pauseAt[name]; at == "" || !strings.HasPrefix(e.Key, at) {
+		return
+	}
+	delete(p.pauseAt, name)
 	p.g.w.Mark("scenario/paused-at-put")
 	e.Inc.Pause()
 }
@@ -109,9 +113,9 @@ func (p *player) play(st *statement) {
 		g.stopping = false
 	case "pause", "resume":
 		for _, n := range st.args {
-			p.pauseAtPut[n] = st.opts["at"] != ""
+			p.pauseAt[n] = pausePoints[st.opts["at"]]
 			switch inc := g.w.Node(n).Current(); {
-			case inc == nil || p.pauseAtPut[n]:
+			case inc == nil || p.pauseAt[n] != "":
 			case st.verb == "pause":
 				inc.Pause()
 			default:
@@ -163,6 +167,9 @@ func (p *player) together(st *statement, f func(ctx context.Context, c *sim.Clie
 	g := p.g
 	for _, stream := range st.args {
 		g.goClient("client/"+stream, func(ctx context.Context, c *sim.Client) { f(ctx, c, stream) })
+	}
+	if st.opts["wait"] == "no" {
+		return
 	}
 	if r := g.w.RunUntil(func() bool { return g.clients == 0 }, time.Hour); r.Reason != sim.Reached && g.w.Found() == nil {
 		p.fail(st, "%s does not end: %v", st.verb, r.Reason)

@@ -22,15 +22,15 @@ import (
 //	                           s1..s20 stands for twenty of them
 //	policy STREAM … [age=DURATION] [bytes=N]
 //	                           what is not given has no bound
-//	append STREAM … [records=N] [size=N] [times=N] [after=DURATION] [ago=DURATION]
+//	append STREAM … [records=N] [size=N] [times=N] [after=DURATION] [ago=DURATION] [wait=no]
 //	                           by a producer for each stream, side by side, each
 //	                           repeated until its outcome is definite
 //	trim STREAM OFFSET         the first that stays readable
 //	delete STREAM …
 //	tick DURATION              lets time pass
 //	kill|drain|pause|resume NAME …
-//	pause NAME … at=put        not now, but in the moment in which it has next put a
-//	                           settled object, and has not named it yet
+//	pause NAME … at=put|bundle not now, but in the moment in which it has next put a
+//	                           settled object or a bundle, and has not named it yet
 //	converge                   no faults; until nothing is left to do
 //	read STREAM …              reads all of it back
 //	expect SUBJECT [NAME] [N]  N may be 3, <=3 or >=3; the subjects are in expect.go
@@ -47,6 +47,9 @@ type statement struct {
 	args []string
 	opts map[string]string
 }
+
+// pausePoints are where a node may pause: once it has put an object with that prefix.
+var pausePoints = map[string]string{"put": "settled/", "bundle": "bundle/"}
 
 // ParseScript reads a scenario. Errors name the line and what it should have been.
 func ParseScript(name string, r io.Reader) (*Script, error) {
@@ -85,8 +88,8 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 		case "node":
 			err = s.addNode(st, timing)
 		case "start", "kill", "drain", "pause", "resume":
-			if at, ok := st.opts["at"]; ok && (st.verb != "pause" || at != "put") {
-				err = fmt.Errorf("%s has no at=%s; a node may pause at=put", st.verb, at)
+			if at, ok := st.opts["at"]; ok && (st.verb != "pause" || pausePoints[at] == "") {
+				err = fmt.Errorf("%s has no at=%s; a node may pause at=put or at=bundle", st.verb, at)
 				break
 			}
 			err = s.checkNodes(st)
