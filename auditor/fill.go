@@ -104,7 +104,7 @@ func (e *era) lookFrom(ctx context.Context, id catalog.StreamID, l look) (near [
 					return near, true, nil
 				}
 			}
-			if !l.mine[sp.Span.Last()] && e.takes(&sp.Span, l.watermark) {
+			if !l.mine[sp.Span.Last()] && e.takes(&sp.Span) {
 				near = append(near, portion{SpanAt: sp})
 			}
 		}
@@ -142,10 +142,10 @@ func bound(near []portion, first uint64, own int, most int64) []portion {
 	return near
 }
 
-// takes tells whether a span that is not the era's own may be taken.
-func (e *era) takes(s *catalog.Span, watermark uint64) bool {
+// takes tells whether a span from the watermark on, which is not the era's own, may be taken.
+func (e *era) takes(s *catalog.Span) bool {
 	chain, _, transit := catalog.TransitSlot(s.Object)
-	return s.Last() >= watermark && weight(s) < uint64(e.a.opts.SettleObjectMin) && (!transit || chain != e.chain)
+	return weight(s) < uint64(e.a.opts.SettleObjectMin) && (!transit || chain != e.chain)
 }
 
 // choose applies the tiers to spans in the order of their offsets.

@@ -105,6 +105,27 @@ func TestTailFillLeavesWhatIsTrimmed(t *testing.T) {
 	})
 }
 
+// What the chain's other markers hold is theirs: not ripe yet, or damaged.
+func TestTailFillLeavesTheChainsOtherSlots(t *testing.T) {
+	r := newRig(t, true)
+	a := r.auditor(nil)
+	r.do(func(ctx context.Context) {
+		s, x := r.mint(ctx, "a", 8), r.stream(ctx, "x")
+		for range 3 {
+			s.flight(ctx, part{id: x, n: 1, size: 10})
+		}
+		owed, err := r.cat.OwedBatches(ctx, s.chain, 0, 10)
+		require.NoError(t, err)
+		require.NoError(t, r.cat.DelayBatch(ctx, owed[1], owed[1].Batch, time.Minute))
+		r.passes(ctx, a, 3, time.Second)
+		spans := r.spans(ctx, x)
+		require.Len(t, spans, 3)
+		for i, sp := range spans {
+			require.Equal(t, i == 1, catalog.IsSlot(sp.Span.Object))
+		}
+	})
+}
+
 // A neighbour whose bytes can't be had costs nothing but its place in the tier.
 func TestTailFillLeavesADamagedNeighbour(t *testing.T) {
 	for _, what := range []string{"damaged", "cut", "gone"} {

@@ -107,3 +107,14 @@ func TestResolveGCLostAnswers(t *testing.T) {
 		s.Zero(s.gcKeys())
 	}
 }
+
+// A marker that gc/{object} does not name takes no other's record along.
+func TestResolveGCOfAStrayMarker(t *testing.T) {
+	s := newSetup(t, 128)
+	_, object := s.collectable(100)
+	s.store.committed = nil // the checker knows no strays
+	s.raw(catalog.DueKey(catalog.GC, math.MaxUint64-7, s.world.folded(object)), []byte("?"))
+	s.NoError(s.cat.ResolveGC(s.Context(), s.gcAt(7, object), false))
+	s.Equal(2, s.gcKeys())
+	s.NotZero(s.gcAt(100, object).Version)
+}

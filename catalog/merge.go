@@ -23,7 +23,7 @@ import (
 // merged is false where a span is not as read any more, or is not beside the one before; nothing
 // is lost then: a swap or a kill had it first, and who comes by next may merge what is left.
 //
-// Spans that slots hold are never merged: they have no ref, and move by the slot.
+// Spans that slots hold have no ref and are never merged: they move by the slot.
 func (c *Catalog) Merge(ctx context.Context, spans []SpanAt) (merged bool, err error) {
 	if len(spans) < 2 {
 		return false, nil
@@ -75,7 +75,7 @@ func (c *Catalog) Merge(ctx context.Context, spans []SpanAt) (merged bool, err e
 // beside tells whether a span goes on where another ends: in the stream, and in the object. A block at
 // the seam may belong to both.
 func beside(a, b *Span) bool {
-	return a.Object == b.Object && !IsSlot(a.Object) && b.First == a.First+a.Count &&
+	return a.Object == b.Object && b.First == a.First+a.Count &&
 		uint64(b.Ordinal) == uint64(a.Ordinal)+a.Count && b.Offset >= a.Offset && b.Offset <= a.Offset+a.Length
 }
 

@@ -73,8 +73,8 @@ func TestMergeLeavesWhatIsNotBeside(t *testing.T) {
 	s.Positive(s.branches["merge.conflict"])
 }
 
-// Slots' spans have no ref, and move by their slot.
-func TestMergeLeavesSlotsAlone(t *testing.T) {
+// Two sections of one stream in one object are two runs of blocks, however their offsets lie.
+func TestMergeLeavesSectionsApart(t *testing.T) {
 	s := newSetup(t, 128)
 	star, id := s.world.start("a"), s.world.createStream("s")
 	for range 2 {
@@ -82,6 +82,24 @@ func TestMergeLeavesSlotsAlone(t *testing.T) {
 		_, err := s.world.absorb(star, 1, false)
 		s.NoError(err)
 	}
+	old := s.spans(id)
+	object := "settled/two"
+	w := format.NewWriter(format.KindSettled, format.Stored())
+	for i := range uint64(2) {
+		w.Begin(uint64(id), i)
+		w.Add(1, []byte("record"))
+	}
+	_, f, err := w.Finish()
+	s.NoError(err)
+	parts := f.Sections
+	s.Equal(parts[0].Offset+parts[0].Length, parts[1].Offset)
+	s.store.committed = nil // the object is in no bucket
+	armed, err := s.cat.ArmIntent(s.Context(), object)
+	s.NoError(err)
+	_, err = s.cat.Swap(s.Context(), catalog.Publish{Object: object, Size: 1000, Intent: armed.Version}, []catalog.Run{
+		{Stream: id, Old: old[:1], Section: &parts[0]}, {Stream: id, Old: old[1:], Section: &parts[1]},
+	})
+	s.NoError(err)
 	merged, err := s.cat.Merge(s.Context(), s.spans(id))
 	s.NoError(err)
 	s.False(merged)
