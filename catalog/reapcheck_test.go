@@ -35,6 +35,23 @@ func TestRearmReap(t *testing.T) {
 	s.ErrorIs(s.cat.RearmReap(s.Context(), s.reapAt(keys[1]), 0), catalog.ErrMoved, "never to an earlier time")
 }
 
+// Whoever kills spans of one object within a bucket of 30 s announces it under one key: one marker, one probe.
+func TestKillersOfABucketShareOneReapCheck(t *testing.T) {
+	s := newSetup(t, 128)
+	ids, p := s.packed(3)
+	s.steps(p, 3)
+	bucket := s.clk.now.Truncate(catalog.MarkerBucket).Add(catalog.MarkerBucket)
+	s.clk.now = bucket.Add(time.Second)
+	s.NoError(s.world.kill(ids[0], 1))
+	s.clk.now = bucket.Add(25 * time.Second)
+	s.NoError(s.world.kill(ids[1], 1))
+	s.Len(s.store.keys("due/reap/"), 1)
+	s.ElementsMatch(ids[:2], s.reapAt(s.store.keys("due/reap/")[0]).Marker.Streams)
+	s.clk.now = bucket.Add(35 * time.Second)
+	s.NoError(s.world.kill(ids[2], 1))
+	s.Len(s.store.keys("due/reap/"), 2)
+}
+
 // An unreadable reap-check is shared by unknown streams; it is worked on like any other.
 func TestUnreadableReapCheck(t *testing.T) {
 	s := newSetup(t, 128)

@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
+
+	"github.com/nova-store/nova/catalog"
 )
 
 // ruleGroups is the shape of a Prometheus rules file.
@@ -93,4 +95,17 @@ func balanced(expr string) bool {
 		}
 	}
 	return !quoted && len(open) == 0
+}
+
+// What the age of each queue means, what it costs and where to look is documented, and which queues have none.
+func TestEachAgeIsDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/metrics.md")
+	require.NoError(t, err)
+	for _, q := range catalog.Queues() {
+		if q == catalog.Orphan || q == catalog.GC {
+			continue
+		}
+		require.Regexp(t, "(?m)^\\| `"+string(q)+"` \\| [^|]{20,} \\| [^|]{5,} \\| [^|]{20,} \\|$", string(text))
+	}
+	require.Contains(t, string(text), "`orphan` and `gc` are not ordered by time and have no age")
 }
