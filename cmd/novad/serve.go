@@ -40,6 +40,7 @@ type serveCmd struct {
 	Insecure  bool   `help:"Allow an address that is not loopback, although nothing guards it."`
 	Star      string `help:"Name of this star." default:"nova"`
 	NoAudit   bool   `help:"Serve only; somebody else must run an auditor."`
+	AuditOnly bool   `help:"Run the auditor only: a member of the ring that serves no data. It needs a metastore that nodes share."`
 	LogLevel  string `help:"Least level logged: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	LogFormat string `help:"Log as text, as json, or as text on a terminal only (auto)." enum:"auto,text,json" default:"auto"`
 
@@ -118,6 +119,10 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 		return nodeConfig{}, usagef("--star: %w", err)
 	}
 	switch {
+	case c.AuditOnly && c.NoAudit:
+		return nodeConfig{}, usagef("--audit-only with --no-audit leaves nothing to run; drop one of them")
+	case c.AuditOnly:
+		return nodeConfig{}, usagef("--audit-only: the metadata under --data is for one process alone, so that this auditor would have nothing to audit; run both roles in one node")
 	case c.Data == "":
 		return nodeConfig{}, usagef("--data must name a directory")
 	case c.Linger < 0 || c.SlotDeadline <= 0 || c.AuditorIdleInterval <= 0:
