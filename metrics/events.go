@@ -37,7 +37,7 @@ func (a *auditorEvents) Event(e auditor.Event) {
 		m.discards.Add(ctx, 1, metric.WithAttributes(duty))
 	case auditor.ObjectReaped, auditor.OrphanDeleted:
 		m.reclaim(ctx, duty, 1, e.Bytes)
-	case auditor.Trimmed:
+	case auditor.Trimmed, auditor.StarSwept:
 		m.reclaim(ctx, duty, e.Count, e.Bytes)
 	case auditor.ChainRetired:
 		m.reclaim(ctx, duty, int(e.To-e.From), e.Bytes)

@@ -169,6 +169,7 @@ func TestAuditorEventsAreCounted(t *testing.T) {
 		{Duty: "reap", Action: auditor.ObjectReaped, Bytes: 1000},
 		{Duty: "trimcheck", Action: auditor.Trimmed, Count: 5, Bytes: 50},
 		{Duty: "settle", Action: auditor.ChainRetired, From: 3, To: 7},
+		{Duty: "settle", Action: auditor.StarSwept, Count: 2, Bytes: 30},
 	}
 	for _, e := range events {
 		l.Event(e)
@@ -183,7 +184,8 @@ func TestAuditorEventsAreCounted(t *testing.T) {
 	r.has(1, "nova_auditor_discards_total", "duty=reap")
 	r.has(1000, "nova_auditor_reclaimed_bytes_total", "duty=reap")
 	r.has(5, "nova_auditor_reclaimed_objects_total", "duty=trimcheck")
-	r.has(4, "nova_auditor_reclaimed_objects_total", "duty=settle")
+	r.has(6, "nova_auditor_reclaimed_objects_total", "duty=settle")
+	r.has(30, "nova_auditor_reclaimed_bytes_total", "duty=settle")
 }
 
 type listener func(auditor.Event)
