@@ -52,6 +52,7 @@ type serveCmd struct {
 	InlineBytes     byteSize `help:"Payload that a slot itself holds, at most; that of a larger flight goes into a bundle. Up to 16MiB." default:"1MiB"`
 	MaxPendingBytes byteSize `help:"Appends taken but not answered, at most, in memory." default:"128MiB"`
 	MaxFollowers    int      `help:"Readers that wait for records to come, at most." default:"10000"`
+	MaxConnections  int      `help:"HTTP connections open at once, at most; further ones wait." default:"16384"`
 	InFlightBytes   byteSize `help:"Bodies of appends held at once, at most, and likewise pages of reads." default:"256MiB"`
 
 	SettleAgeCap    time.Duration `help:"How long absorbed slots wait for more before they are settled." default:"${settle_age_cap}"`
@@ -109,7 +110,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	}{
 		{"window", c.Window}, {"auditor-workers", c.AuditorWorkers},
 		{"auditor-markers-per-era", c.AuditorMarkersPerEra}, {"auditor-member-parallel", c.AuditorMemberParallel},
-		{"max-followers", c.MaxFollowers},
+		{"max-followers", c.MaxFollowers}, {"max-connections", c.MaxConnections},
 	} {
 		if n.value < 1 {
 			return nodeConfig{}, usagef("--%s=%d: it must be 1 at least", n.flag, n.value)
@@ -245,7 +246,7 @@ func (c *serveCmd) Run(p *process) error {
 	if err != nil {
 		return errors.Join(usagef("cannot serve on %s: %w", c.Listen, err), n.close())
 	}
-	return n.serve(p, listener)
+	return n.serve(p, boundConnections(listener, c.MaxConnections))
 }
 
 // serve runs an opened node and its interface until a signal, or until the star stops.
