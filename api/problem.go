@@ -25,6 +25,8 @@ const (
 	ProblemPolicyConflict  = problemBase + "stream-exists-with-another-policy"
 	ProblemBadRequest      = problemBase + "invalid-request"
 	ProblemNoStream        = problemBase + "stream-not-found"
+	ProblemNoStar          = problemBase + "star-not-found"
+	ProblemStarLive        = problemBase + "star-live"
 	ProblemNoRoute         = problemBase + "not-found"
 	ProblemMethod          = problemBase + "method-not-allowed"
 	ProblemMediaType       = problemBase + "unsupported-media-type"
@@ -127,6 +129,11 @@ func problemOf(err error) (p *Problem, known bool) {
 	case errors.Is(err, catalog.ErrNoStream):
 		return problem(http.StatusNotFound, ProblemNoStream, "Stream not found",
 			"%v; create it with POST /v1/streams (novad append --create does)", err), true
+	case errors.Is(err, catalog.ErrNoStar):
+		return problem(http.StatusNotFound, ProblemNoStar, "Star not found", "%v: none of that name ever served here", err), true
+	case errors.Is(err, catalog.ErrStarLive):
+		return problem(http.StatusConflict, ProblemStarLive, "Star is live",
+			"%v; one that was killed counts as live until its session has ended", err), true
 	case errors.As(err, &large) && large.Record >= 0:
 		p := problem(http.StatusRequestEntityTooLarge, ProblemRecordTooLarge, "Record too large",
 			"record %d of the request has %d bytes, a record may have %d at most; nothing of this request was appended: leave the record out or split it",

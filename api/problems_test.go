@@ -66,6 +66,8 @@ func TestErrorsOfTheStarAreProblems(t *testing.T) {
 		{star.ErrShuttingDown, 503, api.ProblemUnavailable},
 		{metastore.ErrUnavailable, 503, api.ProblemUnavailable},
 		{catalog.ErrReplaced, 503, api.ProblemUnavailable},
+		{catalog.ErrNoStar, 404, api.ProblemNoStar},
+		{catalog.ErrStarLive, 409, api.ProblemStarLive},
 		{context.DeadlineExceeded, 503, api.ProblemTimeout},
 		{&star.TrimmedError{From: 1, First: 9}, 410, api.ProblemTrimmed},
 		{&star.BeyondEndError{From: 9, Next: 4}, 416, api.ProblemBeyondEnd},

@@ -94,6 +94,7 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	s.registerAppend(h)
 	s.registerRead(h)
 	s.registerOverview(h)
+	s.registerStars(h)
 	s.registerVerify(h)
 	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
 		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems

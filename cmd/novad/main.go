@@ -39,17 +39,18 @@ func usagef(format string, a ...any) error { return &usageError{fmt.Errorf(forma
 
 // cli is the command line.
 type cli struct {
-	Serve   serveCmd   `cmd:"" default:"withargs" help:"Run a node. This is what novad does without a command."`
-	Config  configCmd  `cmd:"" help:"Show what serve would run with, and where each value comes from."`
-	Stream  streamCmd  `cmd:"" help:"Create, list, describe, change, trim and delete streams."`
-	Append  appendCmd  `cmd:"" help:"Append lines to a stream, a record a line."`
-	Read    readCmd    `cmd:"" help:"Read records of a stream."`
-	Pending pendingCmd `cmd:"" help:"Show what the auditor has still to do about a stream."`
-	Chains  chainsCmd  `cmd:"" help:"Show the chains and their cursors."`
-	Due     dueCmd     `cmd:"" help:"Show the due queues: what the auditor owes."`
-	Verify  verifyCmd  `cmd:"" help:"Read and check everything: records, objects, references, markers."`
-	Demo    demoCmd    `cmd:"" help:"See it work: append a log, kill the node, start it again, watch the chain move, compare."`
-	Bench   benchCmd   `cmd:"" help:"Measure this machine and Nova on it, as ratios."`
+	Serve        serveCmd        `cmd:"" default:"withargs" help:"Run a node. This is what novad does without a command."`
+	Config       configCmd       `cmd:"" help:"Show what serve would run with, and where each value comes from."`
+	Stream       streamCmd       `cmd:"" help:"Create, list, describe, change, trim and delete streams."`
+	Append       appendCmd       `cmd:"" help:"Append lines to a stream, a record a line."`
+	Read         readCmd         `cmd:"" help:"Read records of a stream."`
+	Pending      pendingCmd      `cmd:"" help:"Show what the auditor has still to do about a stream."`
+	Chains       chainsCmd       `cmd:"" help:"Show the chains and their cursors."`
+	Due          dueCmd          `cmd:"" help:"Show the due queues: what the auditor owes."`
+	Decommission decommissionCmd `cmd:"" help:"Retire a star that is stopped, for good."`
+	Verify       verifyCmd       `cmd:"" help:"Read and check everything: records, objects, references, markers."`
+	Demo         demoCmd         `cmd:"" help:"See it work: append a log, kill the node, start it again, watch the chain move, compare."`
+	Bench        benchCmd        `cmd:"" help:"Measure this machine and Nova on it, as ratios."`
 
 	Version kong.VersionFlag `help:"Print the version." env:"-"`
 }

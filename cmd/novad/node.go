@@ -111,6 +111,13 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	if err := n.cat.EnsureFormat(ctx); err != nil {
 		return fmt.Errorf("data directory %s: %w", cfg.Dir, err)
 	}
+	// The mint would refuse it, too. Nobody can retire the star while this process has the store.
+	switch at, err := n.cat.ReadStar(ctx, cfg.Star.Name); {
+	case err != nil:
+		return err
+	case at.Star.Retired:
+		return fmt.Errorf("star %s was decommissioned, and its name can't be used again: choose another with --star", cfg.Star.Name)
+	}
 	if err := objstore.Probe(ctx, clk, n.bucket, cfg.Star.Name); err != nil {
 		return err
 	}
