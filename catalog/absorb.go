@@ -268,9 +268,7 @@ func (a *absorb) readStreams(ctx context.Context) error {
 		return err
 	}
 	for i, t := range missing {
-		if t.cached, err = decodeCached(recs[2*i], recs[2*i+1]); err != nil {
-			return fmt.Errorf("stream %v: %w", t.id, err)
-		}
+		t.cached = decodeCached(recs[2*i], recs[2*i+1])
 		a.cache.put(t.id, t.cached)
 	}
 	for _, t := range a.streams {
@@ -295,7 +293,12 @@ func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 		for j := range sec.Appends {
 			ap := &sec.Appends[j]
 			before := t.head.MaxTimestamp
-			out[j] = judge(t.cached.streamOrNil(), &t.head, ap)
+			if t.cached.unreadable {
+				a.c.branch("absorb.unreadable")
+				out[j] = Verdict{Code: Unreadable}
+			} else {
+				out[j] = judge(t.cached.streamOrNil(), &t.head, ap)
+			}
 			if out[j].Code == Accepted {
 				if run.Count == 0 {
 					run.First, run.Ordinal, run.FirstTimestamp = out[j].First, ordinal, max(before, ap.FirstTimestamp)
@@ -414,7 +417,8 @@ func wantsMark(t *touched) bool {
 func armRetention(b *batch, t *touched, now time.Time) error {
 	mark, err := DecodeMark(t.mark.Value)
 	if err != nil {
-		return fmt.Errorf("stream %v: %w", t.id, err)
+		// Which marker stands can't be told. What holds the stream's retention back must not hold back its chain.
+		return nil
 	}
 	b.when(metastore.At(MarkKey(t.id), t.mark.Version))
 	p := t.cached.stream.Policy

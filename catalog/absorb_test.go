@@ -327,3 +327,65 @@ func TestHeadForgetsSettledChains(t *testing.T) {
 	s.absorbed(d, 1)
 	s.Equal([]catalog.ChainLast{{Chain: b.chain, Slot: 0}, {Chain: c.chain, Slot: 0}, {Chain: d.chain, Slot: 0}}, chainsOf())
 }
+
+// A stream whose records do not decode costs its own appends, and neither the other streams of the
+// slot nor the chain; once it is repaired it is judged again.
+func TestAbsorbTurnsDownWhatItCannotJudge(t *testing.T) {
+	for _, key := range []func(catalog.StreamID) string{catalog.StreamKey, catalog.HeadKey} {
+		s := newSetup(t, 128)
+		star := s.world.start("a")
+		bad, good := s.world.createStream("bad"), s.world.createStream("good")
+		s.slots(star, 1, bad, good)
+		s.absorbed(star, 1)
+		sound := s.store.mirror[key(bad)].Value
+		put := func(value []byte) {
+			_, err := s.store.Commit(s.Context(), metastore.Batch{Ops: []metastore.Op{metastore.Put(key(bad), value)}})
+			s.NoError(err)
+		}
+		look := s.store.committed
+		s.store.committed = nil // the checker can't read it either
+		put([]byte{1, 0xff})
+		for range 3 {
+			o := newObject()
+			s.world.record(o, bad, 1, format.Append{})
+			s.world.record(o, good, 1, format.Append{})
+			star.pending[star.next] = catalog.SlotIn{Slot: star.next, Size: o.size(), Footer: &o.footer}
+			s.world.objects[catalog.SlotKey(star.chain, star.next)] = o
+			star.next++
+		}
+		absorb := func(slot uint64) catalog.Absorbed {
+			out, err := s.cat.Absorb(s.Context(), catalog.AbsorbRequest{Chain: star.chain, Slots: []catalog.SlotIn{star.pending[slot]}, Cache: star.cache})
+			s.NoError(err)
+			return out
+		}
+		for slot := uint64(1); slot < 3; slot++ {
+			if slot == 1 {
+				star.cache = catalog.NewCache(8)
+			}
+			out := absorb(slot)
+			s.Equal(catalog.Unreadable, out.Verdicts[0][0][0].Code)
+			s.Equal("unreadable", out.Verdicts[0][0][0].Code.String())
+			s.Equal(catalog.Verdict{Code: catalog.Accepted, First: slot, Last: slot}, out.Verdicts[0][1][0])
+		}
+		s.Equal([]byte{1, 0xff}, s.store.mirror[key(bad)].Value, "left as it is")
+		s.during("commit", 0, func() { put(sound) })
+		s.Equal(catalog.Verdict{Code: catalog.Accepted, First: 1, Last: 1}, absorb(3).Verdicts[0][0][0], "turning down is as binding")
+		s.store.committed = look
+		look()
+	}
+}
+
+// A mark that does not decode holds its stream's retention back, and not its chain.
+func TestAbsorbOfAStreamWhoseMarkDoesNotDecode(t *testing.T) {
+	s := newSetup(t, 128)
+	star, id := s.world.start("a"), s.world.createStream("s")
+	s.store.committed = nil
+	_, err := s.store.Commit(s.Context(), metastore.Batch{Ops: []metastore.Op{metastore.Put(catalog.MarkKey(id), []byte{9})}})
+	s.NoError(err)
+	o := newObject()
+	s.world.record(o, id, 1, format.Append{})
+	out, err := s.cat.Absorb(s.Context(), catalog.AbsorbRequest{Chain: star.chain, Slots: []catalog.SlotIn{{Size: o.size(), Footer: &o.footer}}})
+	s.NoError(err)
+	s.Equal(catalog.Accepted, out.Verdicts[0][0][0].Code)
+	s.Empty(s.store.keys("due/retention/"))
+}

@@ -1,10 +1,6 @@
 package catalog
 
-import (
-	"errors"
-
-	"github.com/nova-store/nova/metastore"
-)
+import "github.com/nova-store/nova/metastore"
 
 // Cache keeps decoded records between the absorbs of one star. Versions make it
 // safe: a stale entry conflicts, and a conflict empties it. It belongs to one task.
@@ -24,6 +20,7 @@ type cachedStream struct {
 	stream                     Stream
 	head                       Head
 	streamVersion, headVersion metastore.Version
+	unreadable                 bool
 }
 
 // NewCache returns a cache of up to most streams, and 64 MiB; when it is full it starts afresh.
@@ -62,15 +59,18 @@ func (k *Cache) purge() {
 	k.bytes = 0
 }
 
-func decodeCached(stream, head metastore.Record) (*cachedStream, error) {
+// decodeCached decodes a stream's records. Where they don't decode, nothing can be judged by them: see
+// [Unreadable].
+func decodeCached(stream, head metastore.Record) *cachedStream {
 	s := &cachedStream{streamVersion: stream.Version, headVersion: head.Version}
 	if !stream.Exists() || !head.Exists() {
-		return s, nil
+		return s
 	}
 	var e1, e2 error
 	s.stream, e1 = DecodeStream(stream.Value)
 	s.head, e2 = DecodeHead(head.Value)
-	return s, errors.Join(e1, e2)
+	s.unreadable = e1 != nil || e2 != nil
+	return s
 }
 
 // streamOrNil is nil where the stream has no records any more.

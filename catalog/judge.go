@@ -29,11 +29,15 @@ const (
 	// ProducerLost: the producer's state is not known any more; an earlier try may
 	// have been absorbed: the outcome is unknown.
 	ProducerLost
+	// Unreadable: the stream's record or head does not decode, so that nothing can be judged by them. The
+	// append is turned down, for as long as they are so: it was never acknowledged, whoever absorbs it, and
+	// to wait for a repair would hold back every other stream of its slot, and the whole chain behind it.
+	Unreadable
 )
 
 func (c Code) String() string {
 	names := [...]string{"", "accepted", "duplicate", "duplicate-unknown", "no-stream", "wrong-offset",
-		"producer-gap", "producer-fenced", "producer-lost"}
+		"producer-gap", "producer-fenced", "producer-lost", "unreadable"}
 	if int(c) < len(names) {
 		return names[c]
 	}

@@ -147,6 +147,9 @@ func outcome(p *pending, v catalog.Verdict) (AppendResult, error) {
 		return r, fmt.Errorf("%w: producer %q", ErrProducerLost, p.producer.ID)
 	case catalog.ProducerGap:
 		return r, p.refused(&ProducerGapError{Producer: p.producer.ID, Seq: p.producer.Seq, Next: v.Next})
+	case catalog.Unreadable:
+		// It may be repaired, and an earlier slot be judged then.
+		return r, p.refused(fmt.Errorf("the stream's records: %w", catalog.ErrCorruptValue))
 	case catalog.NoStream:
 		return r, p.refused(fmt.Errorf("%w: id %v", catalog.ErrNoStream, p.stream))
 	}

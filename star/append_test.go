@@ -2,6 +2,7 @@ package star_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -396,4 +397,40 @@ func TestTheForegroundNeedsNoAuditor(t *testing.T) {
 	packages.Visit(pkgs, nil, func(p *packages.Package) {
 		require.NotEqual(t, "github.com/nova-store/nova/auditor", p.PkgPath)
 	})
+}
+
+// A stream whose head does not decode refuses appends, for as long as that is so: the star goes on, and
+// so do the other streams, in one flight with it or not.
+func TestUnreadableHead(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 13}), "n", nil)
+	r.create("good")
+	bad := r.create("bad")
+	put := func(value []byte) {
+		r.run(func(ctx context.Context) {
+			_, err := r.store.Commit(ctx, metastore.Batch{Ops: []metastore.Op{metastore.Put(catalog.HeadKey(bad), value)}})
+			require.NoError(t, err)
+		})
+	}
+	sound := r.w.StoreView().Get(catalog.HeadKey(bad)).Value
+	put([]byte{1, 0xff})
+	release, held := r.holdPuts()
+	first := r.begin(star.AppendRequest{Name: "good", Records: records("0")})
+	r.until(func() bool { return *held == 1 })
+	var refused []*answer
+	for range 3 {
+		refused = append(refused, r.begin(star.AppendRequest{Stream: bad, Records: records("x")}))
+	}
+	second := r.begin(star.AppendRequest{Name: "good", Records: records("1")})
+	r.until(func() bool { return *held == 2 })
+	release()
+	r.wait(append(refused, first, second)...)
+	for _, a := range refused {
+		require.ErrorIs(t, a.err, catalog.ErrCorruptValue)
+		require.NotErrorIs(t, a.err, star.ErrOutcomeUnknown, "nothing was appended")
+	}
+	require.NoError(t, errors.Join(first.err, second.err))
+	require.Empty(t, r.events.fenced)
+	put(sound)
+	r.mustAppend("bad", "y")
+	require.Equal(t, []string{"y"}, r.all("bad"))
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Errors of Append and Read. Besides these they return [catalog.ErrNoStream],
-// [catalog.ErrBadName], format.ErrCorrupt (as a *format.CorruptError that names
+// [catalog.ErrBadName], [catalog.ErrCorruptValue] (a stream's metadata does not decode), format.ErrCorrupt (as a *format.CorruptError that names
 // the object), the context's error, and what the store or the bucket said.
 var (
 	// ErrOutcomeUnknown: the records may be absorbed later, whole, or never.
