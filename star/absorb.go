@@ -149,7 +149,7 @@ func outcome(p *pending, v catalog.Verdict) (AppendResult, error) {
 		return r, p.refused(&ProducerGapError{Producer: p.producer.ID, Seq: p.producer.Seq, Next: v.Next})
 	case catalog.Unreadable:
 		// It may be repaired, and an earlier slot be judged then.
-		return r, p.refused(fmt.Errorf("the stream's records: %w", catalog.ErrCorruptValue))
+		return r, p.refused(fmt.Errorf("%s or %s: %w", catalog.StreamKey(p.stream), catalog.HeadKey(p.stream), catalog.ErrCorruptValue))
 	case catalog.NoStream:
 		return r, p.refused(fmt.Errorf("%w: id %v", catalog.ErrNoStream, p.stream))
 	}
