@@ -3,6 +3,7 @@ package star_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,7 +132,11 @@ func TestReadsJudgeThePolicy(t *testing.T) {
 				}
 				r.setPolicy(id, p)
 				if h.policy != p && h.policy.MaxAgeMS > 0 {
-					h.bound = max(h.bound, r.clk.Now().UnixMilli()-h.policy.MaxAgeMS)
+					// Where all there is has expired, the watermark alone says so: what comes may be as old.
+					old := max(h.bound, r.clk.Now().UnixMilli()-h.policy.MaxAgeMS)
+					if slices.ContainsFunc(h.recs, func(rec star.Record) bool { return rec.Timestamp > old }) {
+						h.bound = old
+					}
 				}
 				h.policy = p
 			},
