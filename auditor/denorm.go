@@ -89,12 +89,7 @@ func (d *denorm) Judge(m catalog.MarkerAt, now time.Time) Verdict {
 
 // Handle runs an era.
 func (d *denorm) Handle(ctx context.Context, j *Job) (Outcome, error) {
-	e := &era{
-		rewriter:  rewriter{a: d.a, j: j, chain: j.Marker.Due.Chain, cache: newFetcher(d.a, d.cache)},
-		from:      j.Marker.Due.Key,
-		slotBytes: d.cache - d.cache/4,
-		nearBytes: d.cache / 4,
-	}
+	e := d.era(j)
 	half := j.Started.Add(d.a.cat.Timing().JobDeadline / 2)
 	progress := false
 	for {
@@ -119,10 +114,22 @@ func (d *denorm) Handle(ctx context.Context, j *Job) (Outcome, error) {
 	return Standing, nil
 }
 
+// era returns the era of a job.
+func (d *denorm) era(j *Job) *era {
+	return &era{
+		rewriter:  rewriter{a: d.a, j: j, chain: j.Marker.Due.Chain, cache: newFetcher(d.a, d.cache)},
+		from:      j.Marker.Due.Key,
+		payload:   roundPayload,
+		slotBytes: d.cache - d.cache/4,
+		nearBytes: d.cache / 4,
+	}
+}
+
 // era is one job.
 type era struct {
 	rewriter
-	from string // where the chain's entries begin in the schedule
+	from    string // where the chain's entries begin in the schedule
+	payload int    // bytes of marker values that a round takes
 	// What the cache holds at once of the era's own slots and bundles, and of what lies beside its spans.
 	slotBytes, nearBytes int64
 }
@@ -170,7 +177,7 @@ func (e *era) gather(ctx context.Context) (ms []catalog.BatchAt, dropped int, er
 			payload += len(recs[i].Value)
 			items += len(v.Inventory)
 			bytes += v.Bytes
-			if len(ms) > 0 && (payload > roundPayload || items > roundItems || bytes > uint64(e.slotBytes)) {
+			if len(ms) > 0 && (payload > e.payload || items > roundItems || bytes > uint64(e.slotBytes)) {
 				return ms, dropped, nil
 			}
 			ms = append(ms, catalog.BatchAt{Chain: e.chain, First: s.due.First, Batch: v, Version: recs[i].Version})
