@@ -33,6 +33,9 @@ func (p *plan) String() string {
 		}
 		line("node %s  %s; clock off by %v, drifting %d ppm", n.Name, roles, p.skews[i], p.drifts[i])
 	}
+	if p.retired != "" {
+		line("retired  node %s, after %v", p.retired, p.retiredAt)
+	}
 	for i := range p.writers {
 		w := &p.writers[i]
 		line("w%-6d  %s: %d appends of up to %d records to %d streams, pausing up to %v", i, w.kind, w.appends, w.records, len(w.streams), w.pause)

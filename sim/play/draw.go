@@ -12,18 +12,20 @@ import (
 // which each seed has a few faults on, in a strength of its own, rather than all of
 // them a little.
 type plan struct {
-	config  sim.Config
-	nodes   []NodeConfig
-	skews   []time.Duration
-	drifts  []int
-	writers []writerPlan
-	readers int
-	lives   livesPlan
-	garbage bool    // markers that nobody can read are among the others
-	stall   float64 // the chance that a node stops once it has put an object that nothing names yet
-	streams []string
-	chaos   chaosPlan
-	names   []string // of the faults that are on
+	config    sim.Config
+	nodes     []NodeConfig
+	skews     []time.Duration
+	drifts    []int
+	writers   []writerPlan
+	readers   int
+	lives     livesPlan
+	retired   string        // a node that is stopped for good, and its star decommissioned
+	retiredAt time.Duration // when
+	garbage   bool          // markers that nobody can read are among the others
+	stall     float64       // the chance that a node stops once it has put an object that nothing names yet
+	streams   []string
+	chaos     chaosPlan
+	names     []string // of the faults that are on
 }
 
 // chaosPlan is what befalls nodes while clients work. Each rate is the chance that a
@@ -48,6 +50,7 @@ func draw(seed uint64) plan {
 	p.drawChaos(r)
 	p.drawLives(sim.NewRand(seed, "lives"))
 	p.drawBundles(sim.NewRand(seed, "bundles"))
+	p.drawRetired(sim.NewRand(seed, "decommission"))
 	switch {
 	case p.config.Embedded && r.Chance(0.2):
 		p.contend(r)
@@ -106,6 +109,15 @@ func (p *plan) drawBundles(r *sim.Rand) {
 	for i := range p.nodes {
 		p.nodes[i].InlineBytes = inline
 	}
+}
+
+// drawRetired draws whether a star is decommissioned: the last one's, where another is left to serve.
+func (p *plan) drawRetired(r *sim.Rand) {
+	last := &p.nodes[len(p.nodes)-1]
+	if p.config.Embedded || len(p.nodes) < 2 || !last.Serve || last.Star != "" || !p.on(r, "decommission", 0.4) {
+		return
+	}
+	p.retired, p.retiredAt = last.Name, ms(r, 0, 30*time.Second)
 }
 
 // trimAll has every stream trimmed again and again, side by side, and nothing else befall them.

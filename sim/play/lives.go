@@ -210,6 +210,36 @@ func (g *game) befall(ctx context.Context, c *sim.Client, p *plan, stream string
 	}
 }
 
+// decommission stops a node for good, and retires its star, again until that is done; then someone
+// starts it all the same, and it must refuse.
+func (g *game) decommission(ctx context.Context, c *sim.Client, name string) {
+	g.gone[name] = true
+	if inc := g.w.Node(name).Current(); inc != nil {
+		if c.Rand.N(2) == 0 {
+			inc.Kill()
+		} else {
+			inc.Interrupt()
+		}
+	}
+	g.retire(ctx, c, g.star(name))
+	g.w.Mark("client/decommissioned")
+	_ = c.Clock().Sleep(ctx, c.Rand.Between(0, 10*time.Second))
+	if g.w.Node(name).Current() == nil && g.w.Found() == nil {
+		g.boot(g.configs[name])
+	}
+}
+
+// retire decommissions a star, again until it is.
+func (g *game) retire(ctx context.Context, c *sim.Client, star string) {
+	g.until(ctx, c, func(p *Process) bool {
+		err, lost := sim.Call(ctx, c, p.Inc, "decommission", func(ctx context.Context) error {
+			_, err := p.Cat.Decommission(ctx, star)
+			return err
+		})
+		return lost == nil && (err == nil || errors.Is(err, catalog.ErrNoStar))
+	})
+}
+
 // litter writes markers that no version of the program could read, into every queue but denorm. They
 // must go, and must not hold up what stands behind them.
 func (g *game) litter(ctx context.Context, c *sim.Client) {

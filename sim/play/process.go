@@ -132,6 +132,10 @@ func (g *game) role(ctx context.Context, inc *sim.Incarnation, p *Process, name 
 		g.w.Mark("star/replaced")
 		p.replaced = true
 		inc.Interrupt() // novad stops as a whole
+	case errors.Is(err, catalog.ErrRetired) && g.gone[inc.Node().Name()]:
+		g.w.Mark("star/retired")
+		p.replaced = true
+		inc.Interrupt()
 	case ctx.Err() == nil:
 		g.w.Finding("crash", inc.String(), fmt.Sprintf("the %s ended by itself: %v", name, err))
 	}

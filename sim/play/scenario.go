@@ -152,6 +152,14 @@ func (p *player) play(st *statement) {
 		p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
 			g.until(ctx, c, func(q *Process) bool { return g.setPolicy(ctx, c, q, stream, st.policy()) == nil })
 		})
+	case "decommission":
+		for _, n := range st.args {
+			g.gone[n] = true
+			if inc := g.w.Node(n).Current(); inc != nil {
+				inc.Kill()
+			}
+		}
+		p.together(st, func(ctx context.Context, c *sim.Client, node string) { g.retire(ctx, c, g.star(node)) })
 	case "delete":
 		p.together(st, func(ctx context.Context, c *sim.Client, stream string) { g.deleteStream(ctx, c, stream) })
 		for _, stream := range st.args {

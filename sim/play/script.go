@@ -27,6 +27,7 @@ import (
 //	                           repeated until its outcome is definite
 //	trim STREAM OFFSET         the first that stays readable
 //	delete STREAM …
+//	decommission NODE          stops it, and retires its star
 //	tick DURATION              lets time pass
 //	kill|drain|pause|resume NAME …
 //	pause NAME … at=put|bundle not now, but in the moment in which it has next put a
@@ -87,7 +88,7 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 			err = setTiming(&timing, st.opts)
 		case "node":
 			err = s.addNode(st, timing)
-		case "start", "kill", "drain", "pause", "resume":
+		case "decommission", "start", "kill", "drain", "pause", "resume":
 			if at, ok := st.opts["at"]; ok && (st.verb != "pause" || pausePoints[at] == "") {
 				err = fmt.Errorf("%s has no at=%s; a node may pause at=put or at=bundle", st.verb, at)
 				break

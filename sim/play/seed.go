@@ -54,6 +54,12 @@ func Seed(seed uint64, opt Options) Outcome {
 			g.read(ctx, c, p.streams, 40, 2*time.Second)
 		})
 	}
+	if p.retired != "" {
+		g.goClient("decommission", func(ctx context.Context, c *sim.Client) {
+			_ = c.Clock().Sleep(ctx, p.retiredAt)
+			g.decommission(ctx, c, p.retired)
+		})
+	}
 	if p.stall > 0 {
 		g.stall(p.stall, p.nodes[0].Timing.OrphanGrace)
 	}
