@@ -56,6 +56,9 @@ func (s *sealing) run(ctx context.Context) (catalog.ChainAt, error) {
 			return catalog.ChainAt{}, err
 		}
 	}
+	if err := s.announce(ctx, slot); err != nil {
+		return catalog.ChainAt{}, err
+	}
 	end := slot + max(s.fence.Chain.Chain.Window, 1)
 	for p := slot + 1; p < end; p++ {
 		if err := s.seal(ctx, p); err != nil {
@@ -63,6 +66,15 @@ func (s *sealing) run(ctx context.Context) (catalog.ChainAt, error) {
 		}
 	}
 	return s.a.cat.SealChain(ctx, s.fence.Chain, slot, end)
+}
+
+// announce notes, before the seal of a slot is put, that it and the W−1 after it may be.
+func (s *sealing) announce(ctx context.Context, slot uint64) error {
+	at, err := s.a.cat.AnnounceSeals(ctx, s.fence.Chain, slot+max(s.fence.Chain.Chain.Window, 1))
+	if err == nil {
+		s.fence.Chain = at
+	}
+	return err
 }
 
 // look tells what a slot holds; an empty one is sealed. What it finds stays: objects
@@ -98,6 +110,9 @@ func (s *sealing) look(ctx context.Context, slot uint64) (slotFate, catalog.Slot
 					break // look again
 				}
 				return s.damage(slot, fmt.Errorf("it is missing, though slot %d is there: it was durable once", later))
+			}
+			if err := s.announce(ctx, slot); err != nil {
+				return 0, catalog.SlotIn{}, err
 			}
 			err = s.put(ctx, slot)
 			switch {

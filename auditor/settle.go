@@ -22,7 +22,8 @@ import (
 //  3. Fence: open becomes fencing, so that the star absorbs no more, or this run's nonce is
 //     put into a chain that is fencing already. The marker stands; the next run takes
 //     over by a nonce of its own, and this one can then neither absorb nor mark the chain sealed.
-//  4. Walk from the checkpoint to the seal: the first slot that holds one or accepts one, put if-absent. Slots
+//  4. Walk from the checkpoint to the seal: the first slot that holds one or accepts one, put if-absent, once the
+//     chain record says how far seals may come. Slots
 //     below it are fixed from then on; those beyond, a gap, were never acknowledged. Seals are always the same bytes, at or
 //     above the checkpoint, so the marker watches them.
 //  5. Absorb what lies below, exactly as the star would have. Each commit moves the

@@ -101,15 +101,52 @@ func (c *Catalog) TakeFence(ctx context.Context, at ChainAt, dead Dead) (Fence, 
 	return Fence{}, fmt.Errorf("%s: %w", what, ErrMoved)
 }
 
+// AnnounceSeals notes, before a run of the settle duty puts seals, up to which slot it will: the chain's
+// retirement deletes as far as any run has put one. Runs may differ in where they
+// find the first empty slot, since one may have read a slot, or a seal of an earlier run, damaged, and gone on; and a seal of a run that
+// is dead may land late.
+//
+// Condition: the chain record is as this run left it. Effect: the window's end moves up, never back. A crash
+// after it leaves a fencing chain, as before. A late twin fails on the chain record. ErrMoved: another run took over.
+func (c *Catalog) AnnounceSeals(ctx context.Context, at ChainAt, windowEnd uint64) (ChainAt, error) {
+	if windowEnd <= at.Chain.WindowEnd {
+		return at, nil
+	}
+	what := "announcing the seals of " + at.ID.String()
+	v := at.Chain
+	v.WindowEnd = windowEnd
+	var b batch
+	b.when(metastore.At(ChainKey(at.ID), at.Version))
+	b.put(ChainKey(at.ID), v.encode())
+	ver, maybe, err := c.commit(ctx, what, b.done())
+	if err == nil {
+		return ChainAt{at.ID, v, ver}, nil
+	}
+	if !errors.Is(err, metastore.ErrConflict) {
+		return ChainAt{}, err
+	}
+	if maybe {
+		now, err := c.ReadChain(ctx, at.ID)
+		if err != nil {
+			return ChainAt{}, err
+		}
+		if now.Version != 0 && now.Chain == v {
+			c.branch("seals.twin")
+			return now, nil
+		}
+	}
+	return ChainAt{}, fmt.Errorf("%s: %w", what, ErrMoved)
+}
+
 // SealChain marks a fenced chain sealed: nothing can be committed to it any more.
 //
 // The caller has put the seals of [seal, windowEnd) if-absent and absorbed what lay
 // below. Condition: the chain record is as this run left it. Effects: state, seal, window's
-// end and the time. A late twin fails on the chain record. ErrMoved: another run took over.
+// end (or that of an earlier run, which has announced seals further up) and the time. A late twin fails on the chain record. ErrMoved: another run took over.
 func (c *Catalog) SealChain(ctx context.Context, at ChainAt, seal, windowEnd uint64) (ChainAt, error) {
 	what := "sealing " + at.ID.String()
 	v := at.Chain
-	v.State, v.Seal, v.WindowEnd, v.SealedAt = ChainSealed, seal, windowEnd, unixMS(c.clk.Now())
+	v.State, v.Seal, v.WindowEnd, v.SealedAt = ChainSealed, seal, max(v.WindowEnd, windowEnd), unixMS(c.clk.Now())
 	var b batch
 	b.when(metastore.At(ChainKey(at.ID), at.Version))
 	b.put(ChainKey(at.ID), v.encode())

@@ -136,7 +136,7 @@ type Chain struct {
 	Nonce         uint64 // of the last absorb
 	SettleNonce   uint64 // of the settle run, from fencing on
 	Seal          uint64 // slot of the seal, once sealed
-	WindowEnd     uint64 // first slot past the sealed window
+	WindowEnd     uint64 // first slot past all that seals have been put, or announced, for
 	SealedAt      int64
 }
 

@@ -90,6 +90,10 @@ func (c *Checker) chainChanged(key string, _, now metastore.Record) {
 	if v.Checkpoint != ch.rec.Checkpoint {
 		ch.dirty(min(ch.rec.Checkpoint, v.Checkpoint), max(ch.rec.Checkpoint, v.Checkpoint))
 	}
+	if v.State == catalog.ChainSealed {
+		// Its retirement deletes up to the window's end.
+		ch.dirty(v.WindowEnd, everything)
+	}
 	ch.rec = v
 }
 
@@ -274,7 +278,8 @@ func (ch *chain) bounded(c *Checker, o *object) {
 
 // watched is invariant 1 for a slot. Its clauses are those of docs/invariants.md.
 func (ch *chain) watched(p uint64) bool {
-	if ch.exists && p >= ch.rec.Checkpoint && ch.settles > 0 {
+	sealed := ch.rec.State == catalog.ChainSealed
+	if ch.exists && p >= ch.rec.Checkpoint && ch.settles > 0 && (!sealed || p < ch.rec.WindowEnd) {
 		return true
 	}
 	i, found := slices.BinarySearchFunc(ch.batches, p, func(b batch, p uint64) int {
@@ -292,7 +297,7 @@ func (ch *chain) watched(p uint64) bool {
 	if !ch.exists || !ch.trimExists || p < ch.trim.Trimmed {
 		return false
 	}
-	if ch.rec.State == catalog.ChainSealed && ch.settles > 0 {
+	if sealed && ch.settles > 0 && p < ch.rec.WindowEnd {
 		return true
 	}
 	upTo := uint64(0)
