@@ -21,6 +21,10 @@ type Faults struct {
 	// others overtake it, so that conflicts come in storms.
 	CommitSlow    float64
 	CommitSlowMax time.Duration
+	// ReadSlow is the chance that a read of the store is on its way for up to ReadSlowMax: what
+	// is read next shows a world that has gone on.
+	ReadSlow    float64
+	ReadSlowMax time.Duration
 	// ScanShort is the chance that a page ends before its limit.
 	ScanShort float64
 	// SessionLate is the chance that a session ends up to SessionLateMax after

@@ -237,7 +237,7 @@ func (inc *Incarnation) Resume() {
 }
 
 // wakeTimers is within what time the overdue timers of a process that wakes fire.
-const wakeTimers = 50 * time.Millisecond
+const wakeTimers = 500 * time.Millisecond
 
 func (inc *Incarnation) link(t *task) {
 	t.prev, t.next = inc.last, nil

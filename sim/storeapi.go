@@ -38,6 +38,10 @@ func (s *nodeStore) sendStore(ctx context.Context, c *call) *call {
 		c.refuse = metastore.ErrUnavailable
 		w.Mark("fault/store-unavailable")
 	}
+	if (c.op == OpGet || c.op == OpScan) && w.fault.Chance(w.faults.ReadSlow) {
+		extra += int64(w.fault.Between(0, w.faults.ReadSlowMax))
+		w.Mark("fault/read-slow")
+	}
 	return w.send(ctx, c, w.faults.StoreLatency, extra)
 }
 

@@ -51,6 +51,7 @@ func draw(seed uint64) plan {
 	p.drawLives(sim.NewRand(seed, "lives"))
 	p.drawBundles(sim.NewRand(seed, "bundles"))
 	p.drawRetired(sim.NewRand(seed, "decommission"))
+	p.drawReads(sim.NewRand(seed, "reads"))
 	switch {
 	case p.config.Embedded && r.Chance(0.2):
 		p.contend(r)
@@ -108,6 +109,14 @@ func (p *plan) drawBundles(r *sim.Rand) {
 	}
 	for i := range p.nodes {
 		p.nodes[i].InlineBytes = inline
+	}
+}
+
+// drawReads draws whether reads of the store may take their time, so that two that follow each other see
+// different worlds.
+func (p *plan) drawReads(r *sim.Rand) {
+	if p.on(r, "reads-slow", 0.3) {
+		p.config.Faults.ReadSlow, p.config.Faults.ReadSlowMax = strength(r), ms(r, 10*time.Millisecond, time.Second)
 	}
 }
 
@@ -194,7 +203,7 @@ func (p *plan) contend(r *sim.Rand) {
 		n := &p.nodes[i]
 		n.Timing.SettleAgeCap = ms(r, 0, 300*time.Millisecond)
 		n.Timing.ReapGrace = grace
-		n.IdleInterval, n.Workers, n.SettleObjectMin = ms(r, 5*time.Millisecond, 40*time.Millisecond), 4, 1<<20
+		n.IdleInterval, n.Workers, n.SettleObjectMin = ms(r, 5*time.Millisecond, 40*time.Millisecond), 8+r.N(24), 1<<20
 	}
 	if r.Chance(0.5) {
 		p.lean(r)
@@ -207,7 +216,7 @@ func (p *plan) contend(r *sim.Rand) {
 func (p *plan) lean(r *sim.Rand) {
 	p.names = append(p.names, "leaning-kills")
 	p.config.MaxOps = 32
-	p.streams = p.streams[:2]
+	p.streams = p.streams[:6]
 	for i := range p.writers {
 		w := &p.writers[i]
 		w.streams, w.records, w.burst, w.appends = p.streams, 1, 6, 150
