@@ -203,3 +203,36 @@ func TestTheHarnessLeasesCutsAndTimes(t *testing.T) {
 	require.Len(t, h.did(JobDone), 1)
 	require.GreaterOrEqual(t, h.did(JobDone)[0].Took, 3*time.Second)
 }
+
+// What the judges of the two queues without an order of their own by time say: of denorm's schedule an unripe entry ends the
+// walk, an unripe intent is passed over, for the one behind it may be older.
+func TestUnripeEntriesStopAndUnripeIntentsAreSkipped(t *testing.T) {
+	r := newRig(t, true)
+	a := r.auditor(nil)
+	r.do(func(ctx context.Context) {
+		s := r.mint(ctx, "a", 8)
+		require.NoError(t, a.ring.refresh(ctx))
+		now := r.inc.Clock().Now()
+		entry := func(ready time.Time) catalog.MarkerAt {
+			due, err := catalog.ParseDue(catalog.ScheduleKey(s.chain, 0, ready.UnixMilli()))
+			require.NoError(t, err)
+			return catalog.MarkerAt{Due: due}
+		}
+		d := newDenorm(a)
+		require.Equal(t, Run, d.Judge(entry(now), now))
+		require.Equal(t, Stop, d.Judge(entry(now.Add(time.Millisecond)), now))
+
+		object := catalog.SettledKey("x")
+		_, err := r.cat.ArmIntent(ctx, object)
+		require.NoError(t, err)
+		recs, err := r.cat.Store().Get(ctx, catalog.IntentKey(object))
+		require.NoError(t, err)
+		due, err := catalog.ParseDue(recs[0].Key)
+		require.NoError(t, err)
+		intent := catalog.MarkerAt{Due: due, Value: recs[0].Value, Version: recs[0].Version}
+		o := &orphan{a}
+		grace := r.cat.Timing().OrphanGrace
+		require.Equal(t, Skip, o.Judge(intent, r.inc.Clock().Now().Add(grace/2)))
+		require.Equal(t, Run, o.Judge(intent, r.inc.Clock().Now().Add(2*grace)))
+	})
+}

@@ -140,7 +140,7 @@ func copyTree(to string) error {
 
 // check takes a row's code away in the copy, runs its test, and puts the code back.
 func check(tree string, r row) error {
-	text, err := os.ReadFile(filepath.Join("testdata", "takeaways", r.id+".txt"))
+	text, err := os.ReadFile(filepath.Join(tree, "testdata", "takeaways", r.id+".txt"))
 	if err != nil {
 		return fmt.Errorf("nothing says what to take away: %w", err)
 	}
