@@ -74,7 +74,7 @@ func TestWatched(t *testing.T) {
 				[]catalog.Run{{Stream: x.id, Old: old, Section: &f.Sections[0]}})
 			require.NoError(t, err)
 			require.NoError(t, x.cat.ResolveIntent(x.ctx, object, armed.Version, true))
-		}, check.Watched, "1 of its 4 records are named by nothing"},
+		}, check.Watched, "1 of its 4 records were never named"},
 		{"a chain without its settle marker", func(x *fixture) {
 			x.delete(x.standing("due/settle/"))
 		}, check.Watched, "the chain has no settle marker"},

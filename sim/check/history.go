@@ -81,6 +81,26 @@ func (c *Checker) Spans(stream string) int {
 	return len(c.stream(id).byLast)
 }
 
+// Settled returns the offset up to which the stream's records, from the first readable one on, lie in settled objects.
+func (c *Checker) Settled(stream string) uint64 {
+	id, ok := c.names[stream]
+	if !ok {
+		return 0
+	}
+	s := c.stream(id)
+	at := s.mark.Watermark
+	if _, ok := s.byFirst[at]; !ok && len(s.byLast) > 0 {
+		at = s.byLast[s.lowest()].first
+	}
+	for {
+		last, ok := s.byFirst[at]
+		if !ok || c.object(s.byLast[last].object).kind != settledKind {
+			return at
+		}
+		at = last + 1
+	}
+}
+
 // Objects returns how many objects of a kind (slot, bundle, settled) are in the bucket.
 func (c *Checker) Objects(kind string) int {
 	n := 0

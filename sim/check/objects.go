@@ -19,6 +19,7 @@ type object struct {
 	refs, intents, reaps, gcs int
 	spans                     int    // that name it
 	held                      uint64 // records that they hold
+	heldBefore, unnamed       uint64 // held after the commit before; records that spans held, and hold no more
 	intentGone                bool   // in the commit at hand
 	gcMarker                  string // standing, the newest
 	gcRecord                  string // what gc/{object} names
@@ -236,9 +237,12 @@ func (c *Checker) judgeObject(o *object) {
 		c.fail(Watched, o.key, "the object has no ref, no intent, no reap-check and no gc marker")
 	}
 	// What was never named is announced by no kill: whoever takes the intent away arms the
-	// reap-check, or these bytes stay for as long as their neighbours do.
-	if o.intentGone && o.exists && o.refs > 0 && o.reaps+o.gcs == 0 && o.held < o.records() {
-		c.fail(Watched, o.key, "its intent is gone, %d of its %d records are named by nothing, and no reap-check stands", o.records()-o.held, o.records())
+	// reap-check, or these bytes stay for as long as their neighbours do. What was named and is no more, a kill
+	// announced; that reap-check may have been judged by now.
+	o.unnamed += o.heldBefore - min(o.held, o.heldBefore)
+	o.heldBefore = o.held
+	if named := o.held + o.unnamed; o.intentGone && o.exists && o.refs > 0 && o.reaps+o.gcs == 0 && named < o.records() {
+		c.fail(Watched, o.key, "its intent is gone, %d of its %d records were never named, and no reap-check stands", o.records()-named, o.records())
 	}
 	o.intentGone = false
 	if o.nothing() {

@@ -53,7 +53,7 @@ func draw(seed uint64) plan {
 	p.drawRetired(sim.NewRand(seed, "decommission"))
 	p.drawReads(sim.NewRand(seed, "reads"))
 	switch {
-	case p.config.Embedded && r.Chance(0.2):
+	case p.config.Embedded && r.Chance(0.3):
 		p.contend(r)
 	case !p.config.Embedded && r.Chance(0.3):
 		p.crawl(r)
@@ -160,8 +160,9 @@ func (p *plan) crawl(r *sim.Rand) {
 	f.BucketReadError = []float64{0, 0.1, 0.5}[r.N(3)]
 	p.trimAll(4+r.N(8), ms(r, time.Second, 6*time.Second))
 	if r.Chance(0.5) {
+		// In peace: a kill would spare the publisher its waking.
 		p.names = append(p.names, "stalled-publishers")
-		p.stall = 0.1
+		p.stall, p.chaos.every = 0.3, 0
 	}
 }
 
@@ -192,19 +193,21 @@ func (p *plan) contend(r *sim.Rand) {
 	for range 4 {
 		p.writers = append(p.writers, writerPlan{kind: writePlain, streams: p.streams, appends: 60 + r.N(60), records: 2, size: 20, burst: 4, pause: 100 * time.Millisecond})
 	}
-	p.trimAll(20+r.N(20), ms(r, 200*time.Millisecond, 600*time.Millisecond))
+	p.trimAll(20+r.N(20), ms(r, 300*time.Millisecond, 2*time.Second))
 	p.config.Faults.StoreLatency = sim.Latency{Base: time.Millisecond, Jitter: ms(r, 5*time.Millisecond, 40*time.Millisecond), Tail: r.N(3)}
 	grace := ms(r, 5*time.Millisecond, 100*time.Millisecond)
 	if r.Chance(0.7) {
 		// A few commits arrive when the reap-check that they lean on has just become ripe.
-		p.config.Faults.CommitSlow, p.config.Faults.CommitSlowMax = []float64{0.02, 0.06, 0.2}[r.N(3)], ms(r, grace, 4*grace)+20*time.Millisecond
+		p.config.Faults.CommitSlow, p.config.Faults.CommitSlowMax = []float64{0.06, 0.2, 0.5}[r.N(3)], ms(r, grace, 4*grace)+20*time.Millisecond
 	}
 	for i := range p.nodes {
 		n := &p.nodes[i]
 		n.Timing.SettleAgeCap = ms(r, 0, 300*time.Millisecond)
-		n.Timing.ReapGrace = grace
+		n.Timing.ReapGrace, n.GCMinDeadBytes, n.InlineBytes = grace, 1<<20, 0
 		n.IdleInterval, n.Workers, n.SettleObjectMin = ms(r, 5*time.Millisecond, 40*time.Millisecond), 8+r.N(24), 1<<20
 	}
+	// Of what is settled, one after the other, so that a kill comes when the check of an earlier one is ripe.
+	p.lives.settled, p.lives.stagger = true, time.Duration(1+r.N(6))*grace
 	if r.Chance(0.5) {
 		p.lean(r)
 	}
@@ -234,7 +237,7 @@ func (p *plan) lean(r *sim.Rand) {
 	}
 	// Trimmed late enough for what it kills to be settled, and in peace.
 	p.trimAll(20, ms(r, 2*time.Second, 4*time.Second))
-	p.chaos.every = 0
+	p.lives.settled, p.lives.stagger, p.chaos.every = true, time.Duration(1+r.N(4))*grace, 0
 }
 
 // ms draws a whole number of milliseconds, so that times print short.

@@ -122,6 +122,8 @@ type livesPlan struct {
 	rounds               int
 	gap                  time.Duration // between rounds, at most
 	all                  bool          // each round is of every stream, side by side
+	stagger              time.Duration // each of them begins within that time
+	settled              bool          // trims go as far as records lie in settled objects
 	trim, policy, remove float64
 	age                  time.Duration // policies go up to it
 	bytes                int           // likewise
@@ -179,6 +181,9 @@ func (g *game) live(ctx context.Context, c *sim.Client, p *plan) {
 			left++
 			c.Go(func(ctx context.Context) {
 				defer end()
+				if l.stagger > 0 {
+					_ = c.Clock().Sleep(ctx, c.Rand.Between(0, l.stagger))
+				}
 				g.befall(ctx, c, p, stream, kind)
 			})
 		}
@@ -196,7 +201,12 @@ func (g *game) befall(ctx context.Context, c *sim.Client, p *plan, stream string
 	case kind < l.trim:
 		next := g.check.Next(stream)
 		upTo := next
-		if !l.all {
+		switch {
+		case l.settled:
+			if upTo = g.check.Settled(stream); upTo <= g.check.Readable(stream) {
+				return
+			}
+		case !l.all:
 			upTo = uint64(c.Rand.N(int(next) + 1))
 		}
 		g.noted("trim", g.trim(ctx, c, on, stream, upTo))

@@ -153,7 +153,7 @@ func (g *game) judgeRead(began check.Reading, req *star.ReadRequest, r *star.Rea
 		g.check.BeganAt(began, r.Stream, 0, r.First)
 	case !req.Since.IsZero():
 		g.w.Mark("client/read-since")
-		g.check.BeganAt(began, r.Stream, g.check.Since(r.Stream, req.Since.UnixMilli()), r.First)
+		g.check.BeganAt(began, r.Stream, g.check.Since(r.Stream, ceilMS(req.Since)), r.First)
 	}
 	g.check.Read(began, r.Stream, r.First, payloads)
 	return max(r.Next, from), r.End, nil
@@ -195,4 +195,13 @@ func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error 
 			return err
 		}
 	}
+}
+
+// ceilMS is a time in Unix milliseconds, rounded up: a record of the millisecond in which it lies is older.
+func ceilMS(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return ms
 }
