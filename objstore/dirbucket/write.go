@@ -113,16 +113,23 @@ func (b *Bucket) publish(ctx context.Context, temp, key string, opt objstore.Put
 	return nil
 }
 
-// writeTemp writes a whole file and syncs it. If that sync fails the put has no effect and the
+// syncEvery is how many bytes are written between two syncs of a file. A file system with a journal
+// makes other syncs wait for what is dirty, so a large object in one piece would hold up every append beside it.
+const syncEvery = 1 << 20
+
+// writeTemp writes a whole file and syncs it. If a sync fails the put has no effect and the
 // bucket goes on: the file is never linked, and the next try writes another one.
 func (b *Bucket) writeTemp(temp string, body []byte) error {
 	f, err := b.disk.create(temp)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(body)
-	if err == nil {
-		err = f.Sync()
+	for more := true; more && err == nil; more = len(body) > 0 {
+		part := body[:min(len(body), syncEvery)]
+		body = body[len(part):]
+		if _, err = f.Write(part); err == nil {
+			err = f.Sync()
+		}
 	}
 	return errors.Join(err, f.Close())
 }
