@@ -434,3 +434,23 @@ func TestOrphanLeavesAPublishUnderWay(t *testing.T) {
 		require.Empty(t, r.markers(catalog.Orphan))
 	})
 }
+
+// A stream whose records do not decode (damage, or a later format) holds back neither its era nor itself.
+func TestDenormSettlesBesideUnreadableRecords(t *testing.T) {
+	r := newRig(t, true)
+	a := r.auditor(nil)
+	r.do(func(ctx context.Context) {
+		s := r.mint(ctx, "a", 4)
+		damaged, sound := r.stream(ctx, "damaged"), r.stream(ctx, "sound")
+		s.flight(ctx, part{id: damaged, n: 3, size: 20}, part{id: sound, n: 2, size: 20})
+		for _, key := range []string{catalog.StreamKey(damaged), catalog.MarkKey(damaged)} {
+			require.NoError(t, rewrite(ctx, r, key, func(b []byte) []byte { return append([]byte{0xff}, b...) }))
+		}
+		r.passes(ctx, a, 3, time.Second)
+		for id, n := range map[catalog.StreamID]int{damaged: 3, sound: 2} {
+			got, objects := r.read(ctx, id, 0)
+			require.Len(t, got, n)
+			settledOnly(t, objects)
+		}
+	})
+}

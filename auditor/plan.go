@@ -169,12 +169,16 @@ func (r *rewriter) readStreams(ctx context.Context, streams []*streamItems) erro
 				s.all = true // its teardown is over: the three records went together
 				continue
 			}
+			// One record that does not decode must not hold back a whole era: its stream's spans are moved like any other's.
 			v, e1 := catalog.DecodeStream(stream.Value)
 			w, e2 := catalog.DecodeMark(mark.Value)
 			if err := errors.Join(e1, e2); err != nil {
-				return fmt.Errorf("stream %v: %w", s.id, err)
+				r.a.log.Warn("stream's records are unreadable, its spans are kept", "stream", s.id.String(), "err", err)
 			}
-			s.all, s.watermark = v.State == catalog.StreamTearing, w.Watermark
+			s.all = e1 == nil && v.State == catalog.StreamTearing
+			if e2 == nil {
+				s.watermark = w.Watermark
+			}
 		}
 	}
 	return nil

@@ -119,6 +119,20 @@ func TestSetPolicyMeetsAnAppend(t *testing.T) {
 	s.Positive(s.branches["policy.conflict"])
 }
 
+// Two changes of one field each, side by side: the one that comes second keeps what the first one set.
+func TestChangePolicyMeetsAnother(t *testing.T) {
+	s := newSetup(t, 128)
+	_, id := s.filled(1, catalog.Policy{})
+	s.during("commit", 0, func() {
+		_, err := s.cat.ChangePolicy(s.Context(), id, func(p catalog.Policy) catalog.Policy { p.MaxBytes = 7; return p })
+		s.NoError(err)
+	})
+	v, err := s.cat.ChangePolicy(s.Context(), id, func(p catalog.Policy) catalog.Policy { p.MaxAgeMS = 5000; return p })
+	s.NoError(err)
+	s.Equal(catalog.Policy{MaxAgeMS: 5000, MaxBytes: 7}, v.Stream.Policy)
+	s.Equal(v.Stream.Policy, s.view(id).Stream.Policy)
+}
+
 func TestSetPolicyThatWasLost(t *testing.T) {
 	s := newSetup(t, 128)
 	_, id := s.filled(1, catalog.Policy{})

@@ -38,8 +38,14 @@ func (p Policy) age() time.Duration {
 	return time.Duration(min(max(p.MaxAgeMS, 0), MaxPolicyAge.Milliseconds())) * time.Millisecond
 }
 
-// SetPolicy gives a stream a new policy and returns its records as they then are; the
-// policy that it has already changes nothing.
+// SetPolicy is ChangePolicy to p whatever the policy was.
+func (c *Catalog) SetPolicy(ctx context.Context, id StreamID, p Policy) (StreamView, error) {
+	return c.ChangePolicy(ctx, id, func(Policy) Policy { return p })
+}
+
+// ChangePolicy gives a stream the policy that change makes of its present one, and returns the stream's records as they
+// then are; the policy that it has already changes nothing. change depends on its argument alone; it is called again when
+// someone else changed the stream meanwhile, so that two changes of one field each do not undo one another.
 //
 // Conditions: the stream is active, at the version read; the mark is as read; where the old policy goes by
 // bytes, or has expired all there is by age, also the head. Effects: the policy; the watermark moves to what the old policy
@@ -51,11 +57,9 @@ func (p Policy) age() time.Duration {
 // the policy at once. No object's watch changes. A late twin fails on the stream's record.
 // Errors: ErrBadPolicy; ErrNoStream; metastore.ErrUnknown where an answer was lost and
 // someone else has set another policy since, so that nobody can tell whether this one ever held.
-func (c *Catalog) SetPolicy(ctx context.Context, id StreamID, p Policy) (StreamView, error) {
+func (c *Catalog) ChangePolicy(ctx context.Context, id StreamID, change func(Policy) Policy) (StreamView, error) {
 	what := fmt.Sprintf("setting the policy of stream %v", id)
-	if err := CheckPolicy(p); err != nil {
-		return StreamView{}, fmt.Errorf("%s: %w", what, err)
-	}
+	var p Policy
 	lost := metastore.Version(0) // the stream's version on which a lost try was conditional
 	for round := 0; ; round++ {
 		v, err := c.ReadStream(ctx, id)
@@ -63,12 +67,17 @@ func (c *Catalog) SetPolicy(ctx context.Context, id StreamID, p Policy) (StreamV
 			return StreamView{}, fmt.Errorf("%s: %w", what, err)
 		}
 		switch {
-		case v.Stream.Policy == p:
-			if lost != 0 {
-				c.branch("policy.twin")
+		case lost == 0:
+			if p = change(v.Stream.Policy); p == v.Stream.Policy {
+				return v, nil
 			}
+			if err := CheckPolicy(p); err != nil {
+				return StreamView{}, fmt.Errorf("%s: %w", what, err)
+			}
+		case v.Stream.Policy == p:
+			c.branch("policy.twin")
 			return v, nil
-		case lost != 0 && v.StreamVersion != lost:
+		case v.StreamVersion != lost:
 			return StreamView{}, fmt.Errorf("%s: %w: it was changed again since", what, metastore.ErrUnknown)
 		}
 		now := c.clk.Now()

@@ -34,6 +34,7 @@ func TestResolveRetentionMeetsAnAppend(t *testing.T) {
 	// The other way round: the append has looked at the marker, which is resolved before it commits.
 	_, err := s.cat.SetPolicy(s.Context(), id, catalog.Policy{MaxBytes: 5})
 	s.NoError(err)
+	s.Zero(s.view(id).Mark.NextBytes, "it was reckoned with the old policy")
 	m, v = s.due(catalog.Retention), s.view(id)
 	s.slots(star, 2, id)
 	s.absorbed(star, 1) // so that the star knows the stream as it is

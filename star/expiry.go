@@ -22,11 +22,10 @@ import (
 // running maximum of timestamps, and a byte position. Both only grow with the offset, so that what is
 // expired is a prefix, and the records behind the boundary span need no look.
 //
-// The running maximum at the boundary span's first record is that of the span before, which may be
-// gone. Where it counts nothing (it is expired itself: the usual case), or is still
-// the largest at the span's end, what the span says is exact. In between, where timestamps went back after
-// records that were trimmed, a record counts as expired by the maximum of its own span: it is older
-// than the policy allows itself.
+// A span's first timestamp is the running maximum up to its first record, so that the maximum at each record of the boundary
+// span follows from that span alone. Spans that an earlier version wrote hold the first record's own timestamp instead:
+// there, where timestamps went back after records that were trimmed since, a record counts as expired by the maximum of its
+// own span, that is, by nothing that is younger than the policy allows.
 
 // A scan fetches about scanBytes stored bytes, then twice as many, up to scanBytesMost at once: what it
 // looks for is often in the first block.

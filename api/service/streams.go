@@ -165,29 +165,28 @@ type PolicyChange struct {
 	MaxBytes *uint64
 }
 
-// SetPolicy changes a stream's policy. What the old one expired stays unreadable. Two changes at once may
-// undo one another where each leaves a field: one that names both does not.
+// apply is what the change makes of a policy.
+func (c PolicyChange) apply(p catalog.Policy) catalog.Policy {
+	if c.MaxAge != nil {
+		p.MaxAgeMS = Policy{MaxAge: *c.MaxAge}.catalog().MaxAgeMS
+	}
+	if c.MaxBytes != nil {
+		p.MaxBytes = *c.MaxBytes
+	}
+	return p
+}
+
+// SetPolicy changes a stream's policy. What the old one expired stays unreadable.
 // Errors: [catalog.ErrNoStream], [catalog.ErrBadPolicy].
 func (s *Service) SetPolicy(ctx context.Context, stream string, change PolicyChange) (info StreamInfo, err error) {
 	if change.MaxAge != nil && *change.MaxAge < 0 {
 		return StreamInfo{}, fmt.Errorf("%w: a max age of %v is negative", catalog.ErrBadPolicy, *change.MaxAge)
 	}
 	err = s.with(ctx, stream, func(id catalog.StreamID) error {
-		v, err := s.cat.ReadStream(ctx, id)
-		if err != nil {
-			return err
+		v, err := s.cat.ChangePolicy(ctx, id, change.apply)
+		if err == nil {
+			info, err = s.describe(ctx, v)
 		}
-		p := policyOf(v)
-		if change.MaxAge != nil {
-			p.MaxAge = *change.MaxAge
-		}
-		if change.MaxBytes != nil {
-			p.MaxBytes = *change.MaxBytes
-		}
-		if v, err = s.cat.SetPolicy(ctx, id, p.catalog()); err != nil {
-			return err
-		}
-		info, err = s.describe(ctx, v)
 		return err
 	})
 	return info, err
