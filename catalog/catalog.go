@@ -103,6 +103,17 @@ func (c *Catalog) commit(ctx context.Context, what string, b metastore.Batch) (v
 	}
 }
 
+// scan reads a page of a range. One that holds nothing and says that there is more tells nothing: it is a
+// failed read, never "nothing is there", on which deletions would rest.
+func (c *Catalog) scan(ctx context.Context, r metastore.Range, limit int) (metastore.Page, error) {
+	page, err := c.store.Scan(ctx, r, limit)
+	if err == nil && page.More && len(page.Records) == 0 {
+		c.branch("scan.empty")
+		return metastore.Page{}, fmt.Errorf("%w: an empty page that says more", metastore.ErrUnavailable)
+	}
+	return page, err
+}
+
 // pause waits before the next round of a transition that met a conflict: not at all after the
 // first, then longer and longer, with jitter, so that two contenders part.
 func (c *Catalog) pause(ctx context.Context, round int) error {

@@ -95,12 +95,9 @@ func (c *Catalog) ReadStar(ctx context.Context, star string) (StarAt, error) {
 
 // HasChains tells whether a star has a chain that is not retired.
 func (c *Catalog) HasChains(ctx context.Context, star string) (bool, error) {
-	page, err := c.store.Scan(ctx, metastore.Prefix(ChainPrefix(star)), 1)
-	switch {
-	case err != nil:
+	page, err := c.scan(ctx, metastore.Prefix(ChainPrefix(star)), 1)
+	if err != nil {
 		return false, fmt.Errorf("chains of star %s: %w", star, err)
-	case len(page.Records) == 0 && page.More:
-		return false, fmt.Errorf("chains of star %s: %w: an empty page that says more", star, metastore.ErrUnavailable)
 	}
 	return len(page.Records) > 0, nil
 }

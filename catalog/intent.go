@@ -100,7 +100,7 @@ func (c *Catalog) Refs(ctx context.Context, object string, limit int) (refs []Re
 
 // RefsFrom is Refs from a key on, by which an object's refs are read in pages.
 func (c *Catalog) RefsFrom(ctx context.Context, object, from string, limit int) (refs []RefAt, more bool, err error) {
-	page, err := c.store.Scan(ctx, metastore.Range{Start: from, End: metastore.PrefixEnd(RefPrefix(object))}, limit)
+	page, err := c.scan(ctx, metastore.Range{Start: from, End: metastore.PrefixEnd(RefPrefix(object))}, limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("refs of %s: %w", object, err)
 	}
@@ -114,9 +114,6 @@ func (c *Catalog) RefsFrom(ctx context.Context, object, from string, limit int) 
 			return nil, false, fmt.Errorf("%s: %w", r.Key, err)
 		}
 		refs = append(refs, RefAt{r.Key, id, last, ref})
-	}
-	if len(refs) == 0 && page.More {
-		return nil, false, fmt.Errorf("refs of %s: %w: an empty page that says more", object, metastore.ErrUnavailable)
 	}
 	return refs, page.More, nil
 }

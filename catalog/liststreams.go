@@ -20,7 +20,7 @@ func (c *Catalog) ListStreams(ctx context.Context, prefix, after string, limit i
 	}
 	most := max(c.store.Limits().MaxOps/3, 1)
 	for more = true; more && len(streams) < limit; {
-		page, err := c.store.Scan(ctx, r, min(limit-len(streams), most))
+		page, err := c.scan(ctx, r, min(limit-len(streams), most))
 		if err != nil {
 			return nil, false, fmt.Errorf("listing streams: %w", err)
 		}
@@ -78,7 +78,7 @@ type PendingItem struct {
 // further ones. A marker resolved meanwhile is left out.
 func (c *Catalog) Pending(ctx context.Context, id StreamID, limit int) (items []PendingItem, more bool, err error) {
 	what := fmt.Sprintf("pending work of stream %v", id)
-	page, err := c.store.Scan(ctx, metastore.Prefix(PendingPrefix(id)), limit)
+	page, err := c.scan(ctx, metastore.Prefix(PendingPrefix(id)), limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("%s: %w", what, err)
 	}

@@ -141,7 +141,7 @@ func (c *Catalog) pastDue(q Queue, r metastore.Record, now time.Time) (time.Dura
 // walk hands the records of a range to f, in pages of at most size, until f says stop.
 func (c *Catalog) walk(ctx context.Context, r metastore.Range, size int, f func(metastore.Record) (more bool, err error)) error {
 	for {
-		page, err := c.store.Scan(ctx, r, size)
+		page, err := c.scan(ctx, r, size)
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (c *Catalog) walk(ctx context.Context, r metastore.Range, size int, f func(
 				return err
 			}
 		}
-		if !page.More || len(page.Records) == 0 {
+		if !page.More {
 			return nil
 		}
 		r.Start = page.Records[len(page.Records)-1].Key + "\x00"

@@ -46,7 +46,7 @@ func (c *Catalog) RipenOwed(ctx context.Context, chain ChainID, from, end uint64
 
 // owed reads the first batch markers of [from, end), and returns the readable ones and the slot behind the last one read.
 func (c *Catalog) owed(ctx context.Context, chain ChainID, from, end uint64, limit int) (out []BatchAt, read uint64, more bool, err error) {
-	page, err := c.store.Scan(ctx, metastore.Range{Start: BatchKey(chain, from), End: metastore.PrefixEnd(BatchPrefix(chain))}, limit)
+	page, err := c.scan(ctx, metastore.Range{Start: BatchKey(chain, from), End: metastore.PrefixEnd(BatchPrefix(chain))}, limit)
 	if err != nil {
 		return nil, 0, false, err
 	}
@@ -66,7 +66,7 @@ func (c *Catalog) owed(ctx context.Context, chain ChainID, from, end uint64, lim
 		}
 		out = append(out, BatchAt{chain, first, b, r.Version})
 	}
-	return out, read, page.More && len(page.Records) > 0, nil
+	return out, read, page.More, nil
 }
 
 // ripenAll moves those of the markers that are not ripe, in one commit, or, where that meets a

@@ -192,7 +192,7 @@ func (b *batch) rewrite(m BatchAt, v Batch) {
 
 // OwedBatches reads a chain's lowest standing batch markers, limit at most.
 func (c *Catalog) OwedBatches(ctx context.Context, chain ChainID, from uint64, limit int) ([]BatchAt, error) {
-	page, err := c.store.Scan(ctx, metastore.Range{Start: BatchKey(chain, from), End: metastore.PrefixEnd(BatchPrefix(chain))}, limit)
+	page, err := c.scan(ctx, metastore.Range{Start: BatchKey(chain, from), End: metastore.PrefixEnd(BatchPrefix(chain))}, limit)
 	if err != nil {
 		return nil, fmt.Errorf("batches of %s: %w", chain, err)
 	}

@@ -152,7 +152,7 @@ func (s SpanAt) Key() string { return SpanKey(s.Stream, s.Span.Last()) }
 // Spans reads the stream's first spans that hold an offset at or above from,
 // limit at most, in order of offsets; more tells that there are further ones.
 func (c *Catalog) Spans(ctx context.Context, id StreamID, from uint64, limit int) (spans []SpanAt, more bool, err error) {
-	page, err := c.store.Scan(ctx, metastore.Range{Start: SpanKey(id, from), End: metastore.PrefixEnd(SpanPrefix(id))}, limit)
+	page, err := c.scan(ctx, metastore.Range{Start: SpanKey(id, from), End: metastore.PrefixEnd(SpanPrefix(id))}, limit)
 	if err != nil {
 		return nil, false, fmt.Errorf("spans of stream %v from %d: %w", id, from, err)
 	}
