@@ -139,6 +139,10 @@ func (b *bucket) deleteAll(c *call) bool {
 			c.errs[i] = &callError{op: c.op, key: key, err: err}
 			continue
 		}
+		if c.partial != nil && i >= *c.partial {
+			c.errs[i] = &callError{op: c.op, key: key, err: objstore.ErrThrottled}
+			continue
+		}
 		if w.fault.Chance(w.faults.DeletePartial) {
 			w.Mark("fault/delete-partial")
 			switch w.fault.N(3) {
@@ -210,6 +214,9 @@ func (b *bucket) get(c *call) {
 	c.data = append(make([]byte, 0, to-from), o.body[from:to]...)
 	if len(c.data) == 0 {
 		return
+	}
+	if c.corrupt {
+		c.data[len(c.data)/2] ^= 1
 	}
 	if w.fault.Chance(w.faults.CorruptRead) {
 		w.Mark("fault/corrupt-read")

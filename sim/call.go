@@ -83,6 +83,11 @@ type call struct {
 
 	refuse error // answer this, without an effect
 	mask   error // answer this, with the effect
+	hold   *Hold // what keeps it on its way
+
+	// What an injector has willed.
+	corrupt, mayBeEmpty bool
+	partial             *int
 
 	keys []string // what the trace names
 
@@ -213,6 +218,9 @@ func (w *World) issue(t *task, op Op, c *call) {
 // it was given.
 func (w *World) send(ctx context.Context, c *call, l Latency, extra int64) *call {
 	t := c.t
+	if w.injector != nil {
+		extra += w.inject(c)
+	}
 	w.issue(t, c.op, c)
 	if c.inc.dead {
 		t.pass()
@@ -223,10 +231,12 @@ func (w *World) send(ctx context.Context, c *call, l Latency, extra int64) *call
 		return w.answerFirst(ctx, c, out+c.back)
 	}
 	t.call = c
-	if out > 0 {
+	switch {
+	case c.hold.take(c):
+	case out > 0:
 		c.ev = w.schedule(w.now + out)
 		c.ev.call = c
-	} else {
+	default:
 		w.readyCall(c)
 	}
 	t.park(ctx)
@@ -248,8 +258,10 @@ func (w *World) answerFirst(ctx context.Context, c *call, in int64) *call {
 	r.key, r.keys = c.key, append(r.keys, c.keys...)
 	r.names = c.names
 	w.detach(c)
-	c.ev = w.schedule(w.now + in + c.late)
-	c.ev.call = c
+	if !c.hold.take(c) {
+		c.ev = w.schedule(w.now + in + c.late)
+		c.ev.call = c
+	}
 	t.timer = w.schedule(w.now + in)
 	t.timer.t = t
 	t.park(ctx)
@@ -396,6 +408,7 @@ func (w *World) detach(c *call) {
 func (w *World) unsend(c *call) {
 	w.unschedule(c.ev)
 	c.ev = nil
+	c.hold.drop(c)
 	w.unreadyCall(c)
 }
 

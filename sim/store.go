@@ -104,6 +104,10 @@ func (s *store) get(c *call) {
 
 func (s *store) scan(c *call) {
 	limit := c.limit
+	if c.mayBeEmpty && limit == 0 {
+		c.more = s.first(c.ranges[0]).Exists()
+		return
+	}
 	if limit > 1 && s.w.fault.Chance(s.w.faults.ScanShort) {
 		limit = 1 + s.w.fault.N(limit-1)
 		s.w.Mark("fault/scan-short")

@@ -114,6 +114,8 @@ type World struct {
 	onBucket  []func(*BucketEffect)
 	onKill    []func(*Incarnation)
 	stepInfo  StepInfo
+	injector  Injector
+	callInfo  CallInfo
 	effectOf  *call // whose effect is happening
 
 	marks   Marks

@@ -102,9 +102,12 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 	return false, false
 }
 
-// appendUntil sends an idempotent append until its outcome is definite. Only a
-// producer whose state was lost leaves it unknown: false.
-func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) bool {
+// errGivenUp: an append is not sent again, since the run is over or the stream is another by now.
+var errGivenUp = errors.New("given up")
+
+// appendUntil sends an idempotent append until its outcome is definite, and returns nil if it is there. Only a
+// producer whose state was lost leaves it unknown: star.ErrProducerLost.
+func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) error {
 	for try := 0; ; try++ {
 		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
 			lives := g.lives(a.stream)
@@ -116,26 +119,29 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) boo
 					g.w.Mark("client/retried")
 				}
 				g.check.Acknowledged(a.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
-				return true
+				return nil
 			case errors.Is(err, star.ErrProducerLost):
 				g.w.Mark("client/producer-lost")
-				return false
+				return star.ErrProducerLost
 			case errors.Is(err, catalog.ErrNoStream):
 				g.w.Mark("client/stream-gone")
-				return false
+				return catalog.ErrNoStream
+			case errors.Is(err, star.ErrWrongOffset) && !errors.Is(err, star.ErrOutcomeUnknown):
+				g.w.Mark("client/wrong-offset")
+				return star.ErrWrongOffset
 			case g.lives(a.stream) != a.lives || a.lives.deleting:
 				if errors.Is(err, star.ErrProducerGap) || errors.Is(err, star.ErrProducerFenced) {
 					// The name leads to another stream by now, which knows nothing of this producer.
 					g.w.Mark("client/stream-replaced")
-					return false
+					return errGivenUp
 				}
 			case errors.Is(err, star.ErrProducerGap), errors.Is(err, star.ErrProducerFenced), errors.Is(err, star.ErrBadRequest):
 				g.w.Finding(check.Lost, a.stream, fmt.Sprintf("the next append of a lone producer, %d, was refused: %v", a.id, err))
-				return false
+				return errGivenUp
 			}
 		}
 		if ctx.Err() != nil || g.w.Found() != nil {
-			return false
+			return errGivenUp
 		}
 		_ = c.Clock().Sleep(ctx, c.Rand.Between(50*time.Millisecond, time.Second))
 	}
@@ -150,7 +156,8 @@ type producer struct {
 	fresh bool // since is not read yet
 	lives lives
 
-	ago time.Duration // its records say that they are so old
+	ago      time.Duration // its records say that they are so old
+	expected *uint64       // the offset at which its appends are to be, or not at all
 	// numbered producers number their appends themselves, from next on, so that the
 	// numbers are the same in every play of a script.
 	numbered bool

@@ -56,31 +56,25 @@ type expectation struct {
 
 // parseExpectation reads the words behind expect. Errors say what it should have been.
 func parseExpectation(words []string) (expectation, error) {
-	known := strings.Join(slices.Sorted(maps.Keys(subjects)), ", ")
-	if len(words) == 0 {
-		return expectation{}, fmt.Errorf("expect needs a subject: %s", known)
-	}
 	s, ok := subjects[words[0]]
 	if !ok {
-		return expectation{}, fmt.Errorf("nothing is known of %q; expect takes %s", words[0], known)
+		known := slices.Sorted(maps.Keys(subjects))
+		instead := "expect with one of " + strings.Join(known, ", ")
+		if near := nearest(words[0], known); near != "" {
+			instead = shapeOf(near)
+		}
+		return expectation{}, wrong(instead, "nothing is known of %q", words[0])
 	}
 	e := expectation{subject: s, name: words[0], compare: "=", want: 1}
-	shape := "expect " + e.name
 	rest := words[1:]
-	if s.arg != "" {
-		shape += " " + s.arg
-		if len(rest) > 0 {
-			e.of, rest = rest[0], rest[1:]
-		}
-	}
-	if s.value {
-		shape += " N"
+	if s.arg != "" && len(rest) > 0 {
+		e.of, rest = rest[0], rest[1:]
 	}
 	switch {
 	case s.arg != "" && e.of == "", s.value != (len(rest) == 1), !s.value && len(rest) > 0:
-		return expectation{}, fmt.Errorf("expected %q (%s)", shape, s.doc)
+		return expectation{}, wrong(shapeOf(e.name), "expect %s is of %s", e.name, s.doc)
 	case e.name == "markers" && !slices.Contains(catalog.Queues(), catalog.Queue(e.of)):
-		return expectation{}, fmt.Errorf("%q is no queue; the queues are %v", e.of, catalog.Queues())
+		return expectation{}, wrong(shapeOf(e.name), "%q is no queue; the queues are %v", e.of, catalog.Queues())
 	case !s.value:
 		return e, nil
 	}
@@ -92,10 +86,22 @@ func parseExpectation(words []string) (expectation, error) {
 	}
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 {
-		return expectation{}, fmt.Errorf("expect %s: %q is no number; it is like 3, <=3 or >=3", e.name, rest[0])
+		return expectation{}, wrong(shapeOf(e.name)+", where N is like 3, <=3 or >=3", "%q is no number", rest[0])
 	}
 	e.want = n
 	return e, nil
+}
+
+// shapeOf is how the expectation of a subject is written.
+func shapeOf(name string) string {
+	shape, s := "expect "+name, subjects[name]
+	if s.arg != "" {
+		shape += " " + s.arg
+	}
+	if s.value {
+		shape += " N"
+	}
+	return shape
 }
 
 // judge says what was expected and what is, or "".

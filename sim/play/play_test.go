@@ -106,24 +106,6 @@ func TestCanary(t *testing.T) {
 	require.Contains(t, o.Finding.Report(), "expected next s to be 3, it is 2")
 }
 
-func TestScriptErrors(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                            "it has no node",
-		"world flat":                                  "world is embedded or shared",
-		"world embedded\nnode a\njump":                `x:3: no such statement: "jump"`,
-		"world embedded\nnode a\nstart b":             `x:3: start: no node "b" was declared above`,
-		"world embedded\ntiming trim-grace=1":         `x:2: timing trim-grace: "1" is not a duration`,
-		"world embedded\ntiming x=1s":                 "no such timing: x",
-		"world embedded\nnode a\npause a at=noon":     "a node may pause at=put",
-		"world embedded\nnode a\ntick soon":           `"soon" is not a duration`,
-		"world embedded\nnode a\ncreate s3..1":        `"s3..1" is not like s1..s20`,
-		"world shared\ntiming put-horizon=0s\nnode a": "unsafe timing",
-	} {
-		_, err := ParseScript("x", strings.NewReader(text))
-		require.ErrorContains(t, err, want)
-	}
-}
-
 // BenchmarkSeeds is simulated steps with all checkers on.
 func BenchmarkSeeds(b *testing.B) {
 	steps := 0

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -12,50 +14,69 @@ import (
 )
 
 // Script is a scenario file: what happens, in order, one statement a line. A '#'
-// begins a comment.
-//
-//	world embedded|shared      first; the world's kind
-//	timing NAME=DURATION …     of every node: settle-age-cap, trim-grace, …
-//	node NAME [KEY=VALUE …]    a node; its keys are in docs/simulator.md
-//	start NAME …               begins a process
-//	create STREAM … [age=DURATION] [bytes=N]
-//	                           s1..s20 stands for twenty of them
-//	policy STREAM … [age=DURATION] [bytes=N]
-//	                           what is not given has no bound
-//	append STREAM … [records=N] [size=N] [times=N] [after=DURATION] [ago=DURATION] [wait=no]
-//	                           by a producer for each stream, side by side, each
-//	                           repeated until its outcome is definite
-//	trim STREAM OFFSET         the first that stays readable
-//	delete STREAM …
-//	decommission NODE          stops it, and retires its star
-//	tick DURATION              lets time pass
-//	kill|drain|pause|resume NAME …
-//	pause NAME … at=put|bundle not now, but in the moment in which it has next put a
-//	                           settled object or a bundle, and has not named it yet
-//	converge                   no faults; until nothing is left to do
-//	read STREAM …              reads all of it back
-//	expect SUBJECT [NAME] [N]  N may be 3, <=3 or >=3; the subjects are in expect.go
+// begins a comment. The statements are those of the table in statements.go, and docs/scenarios.md
+// has an example of each.
 type Script struct {
 	Name     string
 	Embedded bool
 	Nodes    []NodeConfig
 	steps    []statement
+
+	// Of the parsing: what was declared so far.
+	timing  catalog.Timing
+	streams map[string]bool
+	faults  map[string]bool
 }
 
+// statement is one line as parsed.
 type statement struct {
 	line int
 	verb string
 	args []string
 	opts map[string]string
+
+	expect expectation // of expect
+	rule   *rule       // of fault
 }
 
-// pausePoints are where a node may pause: once it has put an object with that prefix.
-var pausePoints = map[string]string{"put": "settled/", "bundle": "bundle/"}
+// ScriptError is a mistake in a script, with what to write instead.
+type ScriptError struct {
+	File string
+	Line int    // from 1; 0: the script as a whole
+	Text string // the line
+	// Problem says what was found and what was expected, Instead what to write.
+	Problem, Instead string
+}
 
-// ParseScript reads a scenario. Errors name the line and what it should have been.
+func (e *ScriptError) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d", e.Line)
+	}
+	fmt.Fprintf(&b, ": %s", e.Problem)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, "\n  found: %s", e.Text)
+	}
+	if e.Instead != "" {
+		fmt.Fprintf(&b, "\n  write: %s", e.Instead)
+	}
+	return b.String()
+}
+
+// mistake is what a check finds; the line is added by whoever has it.
+type mistake struct{ problem, instead string }
+
+func (m *mistake) Error() string { return m.problem }
+
+// wrong returns a mistake; what to write instead is, where that is empty, how the statement is written.
+func wrong(instead, format string, a ...any) error {
+	return &mistake{problem: fmt.Sprintf(format, a...), instead: instead}
+}
+
+// ParseScript reads a scenario. Its errors are *ScriptError, but for those of the reader.
 func ParseScript(name string, r io.Reader) (*Script, error) {
-	s := &Script{Name: name}
-	timing := catalog.DefaultTiming(false)
+	s := &Script{Name: name, timing: catalog.DefaultTiming(false), streams: make(map[string]bool), faults: make(map[string]bool)}
 	in := bufio.NewScanner(r)
 	for n := 1; in.Scan(); n++ {
 		text, _, _ := strings.Cut(in.Text(), "#")
@@ -63,63 +84,171 @@ func ParseScript(name string, r io.Reader) (*Script, error) {
 		if len(words) == 0 {
 			continue
 		}
-		st := statement{line: n, verb: words[0], opts: map[string]string{}}
-		for _, w := range words[1:] {
-			if k, v, ok := strings.Cut(w, "="); ok && k != "<" && k != ">" {
-				st.opts[k] = v
-				continue
-			}
-			args, err := expand(w)
-			if err != nil {
-				return nil, fmt.Errorf("%s:%d: %w", name, n, err)
-			}
-			st.args = append(st.args, args...)
-		}
-		var err error
-		switch st.verb {
-		case "world":
-			if len(st.args) != 1 || st.args[0] != "embedded" && st.args[0] != "shared" {
-				err = fmt.Errorf("world is embedded or shared")
-				break
-			}
-			s.Embedded = st.args[0] == "embedded"
-			timing = catalog.DefaultTiming(s.Embedded)
-		case "timing":
-			err = setTiming(&timing, st.opts)
-		case "node":
-			err = s.addNode(st, timing)
-		case "decommission", "start", "kill", "drain", "pause", "resume":
-			if at, ok := st.opts["at"]; ok && (st.verb != "pause" || pausePoints[at] == "") {
-				err = fmt.Errorf("%s has no at=%s; a node may pause at=put or at=bundle", st.verb, at)
-				break
-			}
-			err = s.checkNodes(st)
-			s.steps = append(s.steps, st)
-		case "create", "append", "policy", "trim", "delete", "tick", "converge", "read":
-			err = checkStatement(st)
-			s.steps = append(s.steps, st)
-		case "expect":
-			_, err = parseExpectation(st.args)
-			s.steps = append(s.steps, st)
-		default:
-			err = fmt.Errorf("no such statement: %q", st.verb)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
+		if err := s.parseLine(n, words); err != nil {
+			m := err.(*mistake)
+			return nil, &ScriptError{File: name, Line: n, Text: strings.Join(words, " "), Problem: m.problem, Instead: m.instead}
 		}
 	}
 	if err := in.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if len(s.Nodes) == 0 {
-		return nil, fmt.Errorf("%s: it has no node", name)
-	}
-	for i := range s.Nodes {
-		if err := s.Nodes[i].Timing.Validate(s.Embedded); err != nil {
-			return nil, fmt.Errorf("%s: node %s: %w", name, s.Nodes[i].Name, err)
-		}
+		return nil, &ScriptError{File: name, Problem: "it has no node, so that nothing can happen", Instead: "node a"}
 	}
 	return s, nil
+}
+
+// parseLine reads one line's words. Its errors are mistakes.
+func (s *Script) parseLine(line int, words []string) error {
+	v, ok := verbs[words[0]]
+	if !ok {
+		known := slices.Sorted(maps.Keys(verbs))
+		instead := "one of " + strings.Join(known, ", ")
+		if near := nearest(words[0], known); near != "" {
+			instead = verbs[near].usage
+		}
+		return wrong(instead, "no such statement: %q", words[0])
+	}
+	st := statement{line: line, verb: words[0], opts: make(map[string]string)}
+	for _, w := range words[1:] {
+		if k, value, ok := strings.Cut(w, "="); ok && k != "<" && k != ">" {
+			if err := s.option(v, &st, k, value); err != nil {
+				return orUsage(v, err)
+			}
+			continue
+		}
+		args := []string{w}
+		if !v.raw {
+			var err error
+			if args, err = expand(w); err != nil {
+				return err
+			}
+		}
+		st.args = append(st.args, args...)
+	}
+	switch n := len(st.args); {
+	case n < v.least && v.least == v.most:
+		return wrong(v.usage, "%s takes %s, and %d were given", st.verb, v.words, n)
+	case n < v.least:
+		return wrong(v.usage, "%s needs %s", st.verb, v.words)
+	case v.most >= 0 && n > v.most:
+		return wrong(v.usage, "%s takes %s, and %q is one word too many", st.verb, v.words, st.args[v.most])
+	}
+	if v.declares && len(s.steps) > 0 {
+		return wrong("", "%s stands behind line %d, at which something happens already; it belongs before all such statements", st.verb, s.steps[0].line)
+	}
+	if v.check != nil {
+		if err := v.check(s, &st); err != nil {
+			return orUsage(v, err)
+		}
+	}
+	if v.play != nil {
+		s.steps = append(s.steps, st)
+	}
+	return nil
+}
+
+// orUsage makes an error a mistake that says how the statement is written, where it does not say what to write itself.
+func orUsage(v verb, err error) error {
+	m, ok := err.(*mistake)
+	if !ok {
+		m = &mistake{problem: err.Error()}
+	}
+	if m.instead == "" {
+		m.instead = v.usage
+	}
+	return m
+}
+
+// option takes a word key=value.
+func (s *Script) option(v verb, st *statement, k, value string) error {
+	kind, ok := v.opts[k]
+	if !ok {
+		known := slices.Sorted(maps.Keys(v.opts))
+		switch near := nearest(k, known); {
+		case len(known) == 0:
+			return wrong("", "%s has no options, and %s=%s is one", st.verb, k, value)
+		case near != "":
+			return wrong(near+"="+value, "%s has no option %q", st.verb, k)
+		default:
+			return wrong("", "%s has no option %q; it has %s", st.verb, k, strings.Join(known, ", "))
+		}
+	}
+	if _, twice := st.opts[k]; twice {
+		return wrong("", "%s is given twice", k)
+	}
+	if want := kind.refuses(value); want != "" {
+		return wrong(k+"="+kind.example(), "%s=%s is not %s", k, value, want)
+	}
+	st.opts[k] = value
+	return nil
+}
+
+// optionKind is what the value of an option may be.
+type optionKind uint8
+
+const (
+	aWord     optionKind = iota
+	aNumber              // 0 or more
+	aCount               // 1 or more
+	aDuration            // a millisecond or more
+	anySpan              // of time, negative too
+	aChance              // from 0 to 1
+	aSwitch              // yes or no
+)
+
+var optionKinds = [...]struct{ want, example string }{
+	aWord:     {"a word", "x"},
+	aNumber:   {"a number", "3"},
+	aCount:    {"a number of 1 or more", "1"},
+	aDuration: {"a duration of a millisecond or more", "1500ms"},
+	anySpan:   {"a span of time", "-200ms"},
+	aChance:   {"a chance from 0 to 1", "0.25"},
+	aSwitch:   {"yes or no", "no"},
+}
+
+func (k optionKind) example() string { return optionKinds[k].example }
+
+// refuses says what a value should have been, or "".
+func (k optionKind) refuses(v string) string {
+	ok := v != ""
+	switch k {
+	case aNumber, aCount:
+		n, err := strconv.Atoi(v)
+		ok = err == nil && n >= 0 && (k == aNumber || n > 0)
+	case aDuration, anySpan:
+		d, err := time.ParseDuration(v)
+		ok = err == nil && (k == anySpan || d >= time.Millisecond)
+	case aChance:
+		f, err := strconv.ParseFloat(v, 64)
+		ok = err == nil && f >= 0 && f <= 1
+	case aSwitch:
+		ok = v == "yes" || v == "no"
+	}
+	if ok {
+		return ""
+	}
+	return optionKinds[k].want
+}
+
+// number, duration and chance read an option that was checked when it was parsed.
+func (st *statement) number(key string, def int) int {
+	if v, ok := st.opts[key]; ok {
+		def, _ = strconv.Atoi(v)
+	}
+	return def
+}
+
+func (st *statement) duration(key string, def time.Duration) time.Duration {
+	if v, ok := st.opts[key]; ok {
+		def, _ = time.ParseDuration(v)
+	}
+	return def
+}
+
+// policy is what a statement's age and bytes say.
+func (st *statement) policy() catalog.Policy {
+	return catalog.Policy{MaxAgeMS: st.duration("age", 0).Milliseconds(), MaxBytes: uint64(st.number("bytes", 0))}
 }
 
 // expand turns s1..s20 into twenty words.
@@ -132,7 +261,7 @@ func expand(w string) ([]string, error) {
 	a, err1 := strconv.Atoi(from[len(stem):])
 	b, err2 := strconv.Atoi(strings.TrimPrefix(to, stem))
 	if err1 != nil || err2 != nil || b < a || b-a > 1000 {
-		return nil, fmt.Errorf("%q is not like s1..s20", w)
+		return nil, wrong("s1..s20, which stands for s1 s2 … s20", "%q is no range of names", w)
 	}
 	var out []string
 	for i := a; i <= b; i++ {
@@ -141,151 +270,38 @@ func expand(w string) ([]string, error) {
 	return out, nil
 }
 
-func setTiming(t *catalog.Timing, opts map[string]string) error {
-	for k, v := range opts {
-		d, err := time.ParseDuration(v)
-		if err != nil {
-			return fmt.Errorf("timing %s: %q is not a duration", k, v)
+// nearest returns the word that was probably meant, or "".
+func nearest(word string, known []string) string {
+	best, least := "", max(len(word)/3, 1)+1
+	for _, k := range known {
+		d := distance(word, k)
+		if strings.HasPrefix(k, word) && len(word) > 1 {
+			d = min(d, 1)
 		}
-		switch k {
-		case "settle-age-cap":
-			t.SettleAgeCap = d
-		case "settle-recheck":
-			t.SettleRecheck = d
-		case "reap-grace":
-			t.ReapGrace = d
-		case "trim-grace":
-			t.TrimGrace = d
-		case "retire-grace":
-			t.RetireGrace = d
-		case "orphan-grace":
-			t.OrphanGrace = d
-		case "job-deadline":
-			t.JobDeadline = d
-		case "put-horizon":
-			t.PutHorizon = d
-		case "session-ttl":
-			t.SessionTTL = d
-		case "max-clock-skew":
-			t.MaxClockSkew = d
-		case "undelete-window":
-			t.UndeleteWindow = d
-		default:
-			return fmt.Errorf("no such timing: %s", k)
+		if d < least {
+			best, least = k, d
 		}
 	}
-	return nil
+	return best
 }
 
-func (s *Script) addNode(st statement, t catalog.Timing) error {
-	if len(st.args) != 1 {
-		return fmt.Errorf("a node has one name")
+// distance is how many letters must be put in, taken out or changed to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
 	}
-	c := NodeConfig{
-		Name: st.args[0], Serve: true, Audit: true, Timing: t, Embedded: s.Embedded, Window: 4, Workers: 2,
-		IdleInterval: time.Second, MarkersPerEra: 64, MemberParallel: 2,
-	}
-	for k, v := range st.opts {
-		n, nerr := strconv.Atoi(v)
-		b, berr := strconv.ParseBool(v)
-		err := nerr
-		switch k {
-		case "serve":
-			c.Serve, err = b, berr
-		case "audit":
-			c.Audit, err = b, berr
-		case "star":
-			c.Star, err = v, nil
-		case "window":
-			c.Window = n
-		case "workers":
-			c.Workers = n
-		case "era":
-			c.MarkersPerEra = n
-		case "inline":
-			c.InlineBytes = n
-		case "flight":
-			c.FlightBytes = n
-		case "settle-min":
-			c.SettleObjectMin = int64(n)
-		case "gc-bytes":
-			c.GCMinDeadBytes = int64(n)
-		case "idle":
-			c.IdleInterval, err = time.ParseDuration(v)
-		case "leases":
-			c.NoLeases, err = !b, berr
-		default:
-			return fmt.Errorf("a node has no %q", k)
-		}
-		if err != nil {
-			return fmt.Errorf("node %s: %s=%s: %w", c.Name, k, v, err)
-		}
-	}
-	s.Nodes = append(s.Nodes, c)
-	return nil
-}
-
-func (s *Script) checkNodes(st statement) error {
-	for _, a := range st.args {
-		found := false
-		for _, n := range s.Nodes {
-			found = found || n.Name == a
-		}
-		if !found {
-			return fmt.Errorf("%s: no node %q was declared above", st.verb, a)
-		}
-	}
-	return nil
-}
-
-func checkStatement(st statement) error {
-	switch st.verb {
-	case "tick":
-		if len(st.args) != 1 {
-			return fmt.Errorf("tick has one duration")
-		}
-		if _, err := time.ParseDuration(st.args[0]); err != nil {
-			return fmt.Errorf("tick: %q is not a duration", st.args[0])
-		}
-	case "trim":
-		if len(st.args) != 2 {
-			return fmt.Errorf("trim has a stream and an offset")
-		}
-		if _, err := strconv.ParseUint(st.args[1], 10, 64); err != nil {
-			return fmt.Errorf("trim: %q is not an offset", st.args[1])
-		}
-	case "create", "append", "read", "policy", "delete":
-		if len(st.args) == 0 {
-			return fmt.Errorf("%s needs a stream", st.verb)
-		}
-	}
-	for _, k := range []string{"age", "after", "ago"} {
-		if v, ok := st.opts[k]; ok {
-			if d, err := time.ParseDuration(v); err != nil || d < time.Millisecond {
-				return fmt.Errorf("%s: %s=%s is no duration of a millisecond or more", st.verb, k, v)
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
 			}
+			before = row[j+1]
+			row[j+1] = min(change, row[j]+1, row[j+1]+1)
 		}
 	}
-	for _, k := range []string{"records", "size", "times", "bytes"} {
-		if v, ok := st.opts[k]; ok {
-			if _, err := strconv.Atoi(v); err != nil {
-				return fmt.Errorf("%s: %q is not a number", k, v)
-			}
-		}
-	}
-	return nil
-}
-
-// policy is what a statement's age and bytes say.
-func (st *statement) policy() catalog.Policy {
-	age, _ := time.ParseDuration(st.opts["age"]) // checked when it was parsed
-	return catalog.Policy{MaxAgeMS: age.Milliseconds(), MaxBytes: uint64(st.number("bytes", 0))}
-}
-
-func (st *statement) number(key string, def int) int {
-	if v, ok := st.opts[key]; ok {
-		n, _ := strconv.Atoi(v) // checked when it was parsed
-		return n
-	}
-	return def
+	return row[len(b)]
 }

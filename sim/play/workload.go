@@ -9,6 +9,7 @@ import (
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/star"
 )
 
 // writerKind is how a client appends.
@@ -57,7 +58,7 @@ func (g *game) write(ctx context.Context, c *sim.Client, p *plan, plan writerPla
 				p.seq, p.fresh = 0, true
 				g.w.Mark("client/new-epoch")
 			}
-			g.produce(ctx, c, p, stream, n, size)
+			_ = g.produce(ctx, c, p, stream, n, size)
 		case writeExpecting:
 			g.expect(ctx, c, stream, n, size)
 		case writeForgotten:
@@ -86,9 +87,9 @@ func (g *game) burst(ctx context.Context, c *sim.Client, plan writerPlan, stream
 	_ = done.Park(ctx)
 }
 
-// produce sends the producer's next append until its outcome is definite. A
-// producer whose state was lost goes on in a new epoch.
-func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream string, n, size int) bool {
+// produce sends the producer's next append until its outcome is definite, and returns nil if it is there. A
+// producer whose state was lost goes on in a new epoch; an append whose expected offset was wrong leaves it as it was.
+func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream string, n, size int) error {
 	if p.fresh || p.lives != g.lives(stream) {
 		if !p.fresh {
 			// Another stream of that name, to which this is a new producer.
@@ -97,7 +98,7 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 		p.lives = g.lives(stream)
 		since, ok := g.nextOffset(ctx, c, stream)
 		if !ok {
-			return false
+			return catalog.ErrNoStream
 		}
 		p.since, p.fresh = since, false
 	}
@@ -108,15 +109,17 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 	} else {
 		a = g.newAppend(stream, n, size, true)
 	}
-	a.lives = p.lives
+	a.lives, a.expected = p.lives, p.expected
 	a.producer = &format.Producer{ID: p.id, Epoch: p.epoch, Seq: p.seq, Since: p.since}
-	if !g.appendUntil(ctx, c, a) {
+	err := g.appendUntil(ctx, c, a)
+	switch {
+	case err == nil:
+		p.seq++
+	case !errors.Is(err, star.ErrWrongOffset):
 		p.epoch++
 		p.seq, p.fresh = 0, true
-		return false
 	}
-	p.seq++
-	return true
+	return err
 }
 
 // forgotten sends a new producer's first append, then those of more other producers than a head
@@ -159,7 +162,7 @@ func (g *game) forgotten(ctx context.Context, c *sim.Client, plan writerPlan, st
 	for range plan.burst {
 		next()
 	}
-	if done.Park(ctx) == nil && g.appendUntil(ctx, c, mine) {
+	if done.Park(ctx) == nil && g.appendUntil(ctx, c, mine) == nil {
 		g.w.Mark("client/remembered")
 	}
 }
