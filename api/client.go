@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,11 +49,20 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // or, before anything is sent, with catalog.ErrBadName.
 type Client struct {
 	server string
+	token  string
 	http   *http.Client
 }
 
+// ClientOptions say who the client is. The zero value is nobody.
+type ClientOptions struct {
+	// Token is sent as a bearer token.
+	Token string
+	// TLS, of https URLs: the client's certificate, and whom it trusts. Nil: the system's roots.
+	TLS *tls.Config
+}
+
 // NewClient returns a client of the server at a URL such as http://127.0.0.1:4466.
-func NewClient(server string) (*Client, error) {
+func NewClient(server string, opts ClientOptions) (*Client, error) {
 	u, err := url.Parse(server)
 	switch {
 	case err != nil:
@@ -66,13 +76,14 @@ func NewClient(server string) (*Client, error) {
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
+		TLSClientConfig:       opts.TLS,
 		ResponseHeaderTimeout: answerTimeout,
 		IdleConnTimeout:       30 * time.Second,
 		MaxIdleConnsPerHost:   64,
 		// Records are bytes of any kind; what they compress to is no concern of the transport.
 		DisableCompression: true,
 	}
-	return &Client{server: strings.TrimRight(server, "/"), http: &http.Client{Transport: t}}, nil
+	return &Client{server: strings.TrimRight(server, "/"), token: opts.Token, http: &http.Client{Transport: t}}, nil
 }
 
 // Close drops idle connections.
@@ -172,6 +183,9 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, h htt
 	}
 	for k, v := range h {
 		req.Header[http.CanonicalHeaderKey(k)] = v
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

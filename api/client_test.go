@@ -65,7 +65,7 @@ func TestAProducerAppendsOnceHoweverOftenItsAnswerIsLost(t *testing.T) {
 		n.handler.ServeHTTP(w, r)
 	}))
 	defer lossy.Close()
-	client, err := api.NewClient(lossy.URL + "/")
+	client, err := api.NewClient(lossy.URL+"/", api.ClientOptions{})
 	require.NoError(t, err)
 	defer client.Close()
 	producer, err := client.NewProducer(t.Context(), &instant{}, "s")
@@ -99,7 +99,7 @@ func TestAProducerTellsWhatItDoesNotKnow(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		fmt.Fprintf(w, `{"type":%q,"status":404,"title":"t","detail":"gone"}`, api.ProblemNoStream)
 	}))
-	client, err := api.NewClient(srv.URL)
+	client, err := api.NewClient(srv.URL, api.ClientOptions{})
 	require.NoError(t, err)
 	attempt := func() *api.AppendError {
 		producer, err := client.NewProducer(t.Context(), &instant{}, "s")
@@ -135,7 +135,7 @@ func TestAProducerTellsWhatItDoesNotKnow(t *testing.T) {
 
 func TestAClientRefusesWhatMakesNoSense(t *testing.T) {
 	for _, server := range []string{"", "localhost:4466", "ftp://x", "http://", "http://a/?b", "http://u:p@h", "::"} {
-		_, err := api.NewClient(server)
+		_, err := api.NewClient(server, api.ClientOptions{})
 		require.Error(t, err, server)
 	}
 	for _, body := range []string{"", "{", "<html>"} {
@@ -144,7 +144,7 @@ func TestAClientRefusesWhatMakesNoSense(t *testing.T) {
 				w.WriteHeader(status)
 				_, _ = io.WriteString(w, body)
 			}))
-			client, err := api.NewClient(srv.URL)
+			client, err := api.NewClient(srv.URL, api.ClientOptions{})
 			require.NoError(t, err)
 			var unreachable *api.UnreachableError
 			_, err = client.Stream(t.Context(), "s")
@@ -156,7 +156,7 @@ func TestAClientRefusesWhatMakesNoSense(t *testing.T) {
 			srv.Close()
 		}
 	}
-	client, err := api.NewClient("http://127.0.0.1:1")
+	client, err := api.NewClient("http://127.0.0.1:1", api.ClientOptions{})
 	require.NoError(t, err)
 	_, err = client.Stream(t.Context(), "..")
 	require.ErrorIs(t, err, catalog.ErrBadName, "a path cannot carry it")

@@ -88,7 +88,7 @@ func serve(t *testing.T, h http.Handler) *node {
 	t.Helper()
 	srv := httptest.NewServer(h)
 	t.Cleanup(srv.Close)
-	client, err := api.NewClient(srv.URL)
+	client, err := api.NewClient(srv.URL, api.ClientOptions{})
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	return &node{client: client, url: srv.URL, handler: h}

@@ -27,6 +27,7 @@ const (
 	ProblemNoStream        = problemBase + "stream-not-found"
 	ProblemNoStar          = problemBase + "star-not-found"
 	ProblemStarLive        = problemBase + "star-live"
+	ProblemUnauthorized    = problemBase + "unauthorized"
 	ProblemNoRoute         = problemBase + "not-found"
 	ProblemMethod          = problemBase + "method-not-allowed"
 	ProblemMediaType       = problemBase + "unsupported-media-type"

@@ -46,6 +46,8 @@ type Options struct {
 	Verify func(context.Context, verify.Options) (verify.Report, error)
 	// Metrics, if not nil, is served at /metrics.
 	Metrics http.Handler
+	// Guard tells who may ask; nil: everybody who reaches the listener.
+	Guard *Guard
 }
 
 // server holds what the operations share.
@@ -99,7 +101,7 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
 		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems
 	}
-	return s.logged(wholeNames(problemsOnly(mux)))
+	return s.logged(guarded(opts.Guard, wholeNames(problemsOnly(mux))))
 }
 
 // fail turns an error of the service into the answer, and logs what the client is not told.

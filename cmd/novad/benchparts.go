@@ -151,7 +151,7 @@ func (b *bench) appendsHTTP(tasks int) (v float64, err error) {
 		srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log}), n.log)
 		served := make(chan error, 1)
 		go func() { served <- srv.Serve(listener) }()
-		client, err := api.NewClient("http://" + listener.Addr().String())
+		client, err := api.NewClient("http://"+listener.Addr().String(), api.ClientOptions{})
 		if err == nil {
 			defer client.Close()
 			v, err = rate(b.ctx, tasks, b.duration, func(task, _ int) error {

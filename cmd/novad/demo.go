@@ -81,7 +81,7 @@ func (d *demoRun) run(ctx context.Context) (*demoNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := api.NewClient("http://" + n.addr)
+	client, err := api.NewClient("http://"+n.addr, api.ClientOptions{})
 	if err != nil {
 		return n, err
 	}

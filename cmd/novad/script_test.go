@@ -56,6 +56,7 @@ func TestScripts(t *testing.T) {
 			"foreign": cmdForeign,
 			"damage":  cmdDamage,
 			"ids":     cmdIDs,
+			"certs":   cmdCerts,
 		},
 	})
 }
@@ -220,7 +221,7 @@ func cmdSame(ts *testscript.TestScript, _ bool, args []string) {
 
 // cmdSettled: settled waits until one chain is left, all of it rewritten, and trimmed but for its last slot.
 func cmdSettled(ts *testscript.TestScript, _ bool, _ []string) {
-	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"))
+	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"), api.ClientOptions{})
 	ts.Check(err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -271,7 +272,7 @@ func cmdHalfway(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(cmd.Start())
 	_, err = io.WriteString(in, strings.Repeat("durable\n", 10))
 	ts.Check(err)
-	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"))
+	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"), api.ClientOptions{})
 	ts.Check(err)
 	for durable := 0; durable < 10; {
 		page, err := client.Read(context.Background(), args[1], api.ReadOptions{From: service.FromOffset(0)})

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"reflect"
@@ -37,12 +36,13 @@ type serveCmd struct {
 
 	Data      string `help:"Data directory: metadata under meta/, objects under bucket/." default:"./nova-data" placeholder:"DIR"`
 	Listen    string `help:"Address to serve HTTP on; port 0 picks one." default:"${listen}" placeholder:"HOST:PORT"`
-	Insecure  bool   `help:"Allow an address that is not loopback, although nothing guards it."`
 	Star      string `help:"Name of this star." default:"nova"`
 	NoAudit   bool   `help:"Serve only; somebody else must run an auditor."`
 	AuditOnly bool   `help:"Run the auditor only: a member of the ring that serves no data. It needs a metastore that nodes share."`
 	LogLevel  string `help:"Least level logged: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	LogFormat string `help:"Log as text, as json, or as text on a terminal only (auto)." enum:"auto,text,json" default:"auto"`
+
+	securityFlags
 
 	Linger       time.Duration `help:"How long a flight waits for more appends while another is in the air." default:"5ms"`
 	Window       int           `help:"Slots being written at once, at most (W)." default:"16"`
@@ -210,19 +210,6 @@ func kebab(field string) string {
 
 var upper = regexp.MustCompile("([a-z])([A-Z])")
 
-// checkListen refuses an address that others could reach, unless that is wanted.
-func (c *serveCmd) checkListen() error {
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
-		return usagef("--listen=%s: %w", c.Listen, err)
-	}
-	ip, err := netip.ParseAddr(host)
-	if loopback := host == "localhost" || err == nil && ip.IsLoopback(); !loopback && !c.Insecure {
-		return usagef("--listen=%s is not a loopback address, and nothing guards this interface: add --insecure if that is what you want", c.Listen)
-	}
-	return nil
-}
-
 // Run serves until a signal: then it stops accepting, finishes flights, absorbs, drains
 // the pool, leaves the ring and closes. A second signal ends the process at once.
 func (c *serveCmd) Run(p *process) error {
@@ -235,7 +222,11 @@ func (c *serveCmd) Run(p *process) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkListen(); err != nil {
+	if err := c.checkListen(c.Listen); err != nil {
+		return err
+	}
+	guard, err := c.open(log)
+	if err != nil {
 		return err
 	}
 	n, err := openNode(p.ctx, cfg)
@@ -246,24 +237,32 @@ func (c *serveCmd) Run(p *process) error {
 	if err != nil {
 		return errors.Join(usagef("cannot serve on %s: %w", c.Listen, err), n.close())
 	}
-	return n.serve(p, boundConnections(listener, c.MaxConnections))
+	return n.serve(p, boundConnections(listener, c.MaxConnections), guard)
 }
 
 // serve runs an opened node and its interface until a signal, or until the star stops.
-func (n *node) serve(p *process, listener net.Listener) error {
+func (n *node) serve(p *process, listener net.Listener, secured security) error {
 	n.start()
 	stopping, endVerify := context.WithCancel(context.Background())
 	defer endVerify()
 	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{
 		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Metrics: n.metrics.Handler(),
+		Guard: secured.guard,
 	}), n.log)
+	srv.TLSConfig = secured.tls
 	srv.RegisterOnShutdown(endVerify)
 	srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
 	served := make(chan error, 1)
 	if err := n.ready(p.ctx); err != nil {
 		return errors.Join(err, listener.Close(), n.stop())
 	}
-	go func() { served <- srv.Serve(listener) }()
+	go func() {
+		if secured.tls != nil {
+			served <- srv.ServeTLS(listener, "", "")
+			return
+		}
+		served <- srv.Serve(listener)
+	}()
 	// A line of its own and no log entry: programs wait for it, whatever the log looks like.
 	fmt.Fprintf(p.stderr, "listening on %s\n", listener.Addr())
 

@@ -48,7 +48,11 @@ func (c *configCmd) Run(p *process, k *kong.Context) error {
 	if _, err := c.config(slog.New(slog.DiscardHandler)); err != nil {
 		return err
 	}
-	return c.checkListen()
+	if err := c.checkListen(c.Listen); err != nil {
+		return err
+	}
+	_, err := c.open(slog.New(slog.DiscardHandler))
+	return err
 }
 
 func (c *configCmd) settings(k *kong.Context) []setting {

@@ -1,0 +1,115 @@
+package api
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// Bounds of bearer tokens. One shorter than MinTokenBytes can be guessed.
+const (
+	MinTokenBytes = 16
+	MaxTokenBytes = 4096
+	maxTokens     = 64
+)
+
+// Guard tells who may use the interface. /livez and /readyz are open to all, since who asks
+// there (an orchestrator, a load balancer) has no credentials, and learns one bit.
+type Guard struct {
+	tokens [][sha256.Size]byte
+	// Certificates lets in who came with a certificate that the TLS layer verified.
+	certificates bool
+}
+
+// NewGuard lets in requests that carry one of the bearer tokens (RFC 6750), in the header Authorization alone, and, with
+// certificates, those over a connection whose client certificate was verified. Where both are given, either will do.
+func NewGuard(tokens []string, certificates bool) *Guard {
+	g := &Guard{certificates: certificates}
+	for _, t := range tokens {
+		g.tokens = append(g.tokens, sha256.Sum256([]byte(t)))
+	}
+	return g
+}
+
+// ReadTokens reads a file of bearer tokens, one a line: two of them while one replaces the other. Empty lines and
+// those that begin with # are skipped. The file's bytes never come up in an error.
+func ReadTokens(file string) ([]string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("token file: %w", err)
+	}
+	var tokens []string
+	for i, line := range strings.Split(string(b), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := checkToken(line); err != nil {
+			return nil, fmt.Errorf("token file %s, line %d: %w", file, i+1, err)
+		}
+		tokens = append(tokens, line)
+	}
+	switch {
+	case len(tokens) == 0:
+		return nil, fmt.Errorf("token file %s holds no token: write one of %d characters or more into it", file, MinTokenBytes)
+	case len(tokens) > maxTokens:
+		return nil, fmt.Errorf("token file %s holds %d tokens; %d at most", file, len(tokens), maxTokens)
+	}
+	return tokens, nil
+}
+
+func checkToken(t string) error {
+	switch {
+	case len(t) < MinTokenBytes:
+		return fmt.Errorf("a token of %d characters is too short: %d at least", len(t), MinTokenBytes)
+	case len(t) > MaxTokenBytes:
+		return fmt.Errorf("a token of %d characters is too long: %d at most", len(t), MaxTokenBytes)
+	}
+	for _, c := range []byte(t) {
+		if c <= ' ' || c > '~' {
+			return errors.New("a token is made of visible ASCII characters, without spaces")
+		}
+	}
+	return nil
+}
+
+// admits tells whether the request may pass. Every token is compared, each in constant time and by its hash, so that the
+// answer's time tells neither which one was near nor how long it is.
+func (g *Guard) admits(r *http.Request) bool {
+	if g.certificates && r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return true
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	given := sha256.Sum256([]byte(strings.TrimSpace(token)))
+	match := 0
+	for i := range g.tokens {
+		match |= subtle.ConstantTimeCompare(given[:], g.tokens[i][:])
+	}
+	return strings.EqualFold(scheme, "Bearer") && match == 1
+}
+
+// guarded refuses what the guard does not admit, before anything of the request but its head is looked at.
+func guarded(g *Guard, next http.Handler) http.Handler {
+	if g == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if open := r.URL.Path == "/livez" || r.URL.Path == "/readyz"; open || g.admits(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="nova"`)
+		what := "send a bearer token of the server's token file (Authorization: Bearer …; novad: --token-file or NOVA_TOKEN_FILE)"
+		switch {
+		case g.certificates && len(g.tokens) == 0:
+			what = "connect with a client certificate that the server's --tls-client-ca signed (novad: --tls-cert and --tls-key)"
+		case g.certificates:
+			what += ", or connect with a client certificate"
+		}
+		writeProblem(w, problem(http.StatusUnauthorized, ProblemUnauthorized, "Not authorised", "this server wants to know who asks: %s", what))
+	})
+}
