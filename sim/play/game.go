@@ -27,6 +27,7 @@ type game struct {
 	clients      int // client tasks that have not ended
 	chaosOver    bool
 	stopping     bool // processes that exit are not started again
+	over         bool // nor those that died
 }
 
 func newGame(cfg sim.Config) *game {
@@ -80,7 +81,7 @@ func (g *game) alive() string {
 // restartAfter starts the node again after a while, should nobody else have.
 func (g *game) restartAfter(name string, d time.Duration) {
 	g.w.At(d, func() {
-		if g.w.Found() == nil {
+		if g.w.Found() == nil && !g.over {
 			g.up(name)
 		}
 	})
@@ -185,7 +186,7 @@ func (g *game) drain() {
 	if g.w.Found() != nil {
 		return
 	}
-	g.stopping = true
+	g.stopping, g.over = true, true
 	for _, name := range g.order {
 		if inc := g.w.Node(name).Current(); inc != nil {
 			inc.Interrupt()

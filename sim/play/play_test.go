@@ -53,8 +53,10 @@ func load(t *testing.T, path string) *Script {
 func TestScenariosPlay(t *testing.T) {
 	files, err := filepath.Glob("../../testdata/scenarios/*.nova")
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, path := range files {
+	known, err := filepath.Glob("../../testdata/scenarios/known/*.nova")
+	require.NoError(t, err)
+	require.Len(t, known, 10)
+	for _, path := range append(files, known...) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			s := load(t, path)
 			first := Scenario(s, 1, nil, false, Options{})

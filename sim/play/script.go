@@ -20,6 +20,8 @@ type Script struct {
 	Name     string
 	Embedded bool
 	Nodes    []NodeConfig
+	latency  time.Duration // of the store; the bucket's is twice that
+	maxOps   int
 	steps    []statement
 
 	// Of the parsing: what was declared so far.
@@ -76,7 +78,7 @@ func wrong(instead, format string, a ...any) error {
 
 // ParseScript reads a scenario. Its errors are *ScriptError, but for those of the reader.
 func ParseScript(name string, r io.Reader) (*Script, error) {
-	s := &Script{Name: name, timing: catalog.DefaultTiming(false), streams: make(map[string]bool), faults: make(map[string]bool)}
+	s := &Script{Name: name, latency: time.Millisecond, timing: catalog.DefaultTiming(false), streams: make(map[string]bool), faults: make(map[string]bool)}
 	in := bufio.NewScanner(r)
 	for n := 1; in.Scan(); n++ {
 		text, _, _ := strings.Cut(in.Text(), "#")

@@ -27,8 +27,9 @@ type verb struct {
 
 // verbs are the statements, by their first word.
 var verbs = map[string]verb{
-	"world": {usage: "world embedded|shared", doc: "which of the two worlds; it is the first statement; else shared",
-		least: 1, most: 1, words: "one word", declares: true, check: parseWorld},
+	"world": {usage: "world embedded|shared [latency=SPAN] [max-ops=N]", doc: "which of the two worlds; it is the first statement; else shared. " +
+		"Each way of a call of the store takes the latency, of the bucket twice that, 1ms unless given; max-ops bounds a commit, 128",
+		least: 1, most: 1, words: "one word", opts: map[string]optionKind{"latency": anySpan, "max-ops": aCount}, declares: true, check: parseWorld},
 	"timing": {usage: "timing NAME=DURATION …", doc: "of the nodes that are declared below: settle-age-cap, settle-recheck, reap-grace, trim-grace, " +
 		"retire-grace, orphan-grace, job-deadline, put-horizon, session-ttl, max-clock-skew, undelete-window",
 		words: "no words but NAME=DURATION", opts: timingOptions, declares: true, check: parseTiming},
@@ -56,7 +57,7 @@ var verbs = map[string]verb{
 		doc:   "by an idempotent producer, one for each stream unless by names others, streams side by side, each append repeated until its outcome is definite",
 		least: 1, most: -1, words: "a stream", opts: map[string]optionKind{"records": aCount, "size": aCount, "times": aCount, "after": aDuration, "ago": aDuration,
 			"by": aWord, "at": aNumber, "answer": aWord, "wait": aSwitch}, check: checkAppend, play: (*player).appendAll},
-	"trim": {usage: "trim STREAM OFFSET", doc: "OFFSET is the first that stays readable", least: 2, most: 2, words: "a stream and an offset",
+	"trim": {usage: "trim STREAM … OFFSET", doc: "OFFSET is the first that stays readable", least: 2, most: -1, words: "a stream and an offset",
 		check: checkTrim, play: (*player).trim},
 	"delete": {usage: "delete STREAM …", doc: "deletes them, and waits until that is definite", least: 1, most: -1, words: "a stream", check: checkStreams, play: (*player).deleteAll},
 	"read": {usage: "read STREAM … [wait=no]", doc: "reads all of each, and compares it with what was absorbed", least: 1, most: -1, words: "a stream",
@@ -67,7 +68,8 @@ var verbs = map[string]verb{
 
 	"tick":     {usage: "tick DURATION", doc: "lets time pass", least: 1, most: 1, words: "one duration", check: checkTick, play: (*player).tick},
 	"converge": {usage: "converge", doc: "ends all faults, starts what is down, and lets time pass until nothing is left to do", words: "no words", play: (*player).converge},
-	"expect": {usage: "expect SUBJECT [NAME] [N]", doc: "what must be so at this moment; N is 3, <=3 or >=3", least: 1, most: 3, words: "a subject", raw: true,
+	"expect": {usage: "expect SUBJECT [NAME] [N] [cut=no]", doc: "what must be so at this moment; N is 3, <=3 or >=3; with cut=no in a run that is not cut alone",
+		least: 1, most: 3, words: "a subject", raw: true, opts: map[string]optionKind{"cut": aSwitch},
 		check: checkExpect, play: (*player).expect},
 	"reached": {usage: "reached MARK …", doc: "that each of these coverage marks was hit by now, in a run that is not cut", least: 1, most: -1, words: "a mark", raw: true,
 		play: (*player).reached},
@@ -115,6 +117,13 @@ func parseWorld(s *Script, st *statement) error {
 	}
 	s.Embedded = st.args[0] == "embedded"
 	s.timing = catalog.DefaultTiming(s.Embedded)
+	s.latency, s.maxOps = st.duration("latency", time.Millisecond), st.number("max-ops", 0)
+	switch {
+	case s.latency < 0 || s.latency > time.Second:
+		return wrong("latency=2ms", "a latency of %v is not from 0 to 1s", s.latency)
+	case s.maxOps > 0 && s.maxOps < 32:
+		return wrong("max-ops=32", "a store of less than 32 operations a commit is none that Nova runs on")
+	}
 	return nil
 }
 
@@ -233,10 +242,11 @@ func checkAppend(s *Script, st *statement) error {
 }
 
 func checkTrim(s *Script, st *statement) error {
-	if _, err := strconv.ParseUint(st.args[1], 10, 64); err != nil {
-		return wrong("", "%q is no offset", st.args[1])
+	last := len(st.args) - 1
+	if _, err := strconv.ParseUint(st.args[last], 10, 64); err != nil {
+		return wrong("", "%q is no offset", st.args[last])
 	}
-	return s.stream(st.args[0])
+	return checkStreams(s, &statement{args: st.args[:last]})
 }
 
 func checkFollow(s *Script, st *statement) error {
