@@ -34,7 +34,7 @@ func (w *World) Client(name string) *Client {
 			return c
 		}
 	}
-	c := &Client{w: w, name: name, Rand: NewRand(w.cfg.Seed, "client/"+name)}
+	c := &Client{w: w, name: name, Rand: w.Stream("client/" + name)}
 	w.clients = append(w.clients, c)
 	return c
 }

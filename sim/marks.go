@@ -33,7 +33,28 @@ func (m Marks) Add(n Marks) {
 }
 
 // Mark counts the situation of that name. It is no step and draws nothing.
-func (w *World) Mark(name string) { w.marks[name]++ }
+func (w *World) Mark(name string) {
+	w.marks[name]++
+	if w.cfg.Sink != nil {
+		w.cfg.Sink(w.markEvent(name))
+	}
+}
+
+// markEvent describes where the mark was hit: by whose turn, or in the effect of which call.
+func (w *World) markEvent(name string) *Event {
+	e := &w.marked
+	*e = Event{Kind: EvMark, Step: w.steps, Time: w.Time(), Outcome: name}
+	t := w.cur
+	if c := w.effectOf; c != nil {
+		e.Step, e.Op, t = c.step, c.op, c.t
+		e.Node, e.Inc = c.inc.node.name, c.inc.num
+	}
+	if t != nil {
+		e.Task, e.TaskName = t.id, t.name
+		e.Node, e.Inc = t.inc.node.name, t.inc.num
+	}
+	return e
+}
 
 // Marks returns the counts so far; the caller must not change them.
 func (w *World) Marks() Marks { return w.marks }

@@ -113,7 +113,7 @@ type Incarnation struct {
 }
 
 func newIncarnation(n *Node, num int) *Incarnation {
-	inc := &Incarnation{node: n, num: num, rand: newRand(n.w.cfg.Seed, fmt.Sprintf("rand/%s/%d", n.name, num))}
+	inc := &Incarnation{node: n, num: num, rand: n.w.stream(fmt.Sprintf("rand/%s/%d", n.name, num))}
 	inc.clk.inc, inc.st.inc, inc.bkt.inc = inc, inc, inc
 	inc.limbo = &simCtx{inc: inc, up: context.Background()}
 	inc.ctx, inc.cancel = inc.derive(context.Background(), false, 0)

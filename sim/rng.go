@@ -9,7 +9,11 @@ import (
 // Rand is one stream of random numbers (splitmix64). A world has a stream for
 // each concern, so that drawing more for one of them, or switching it off, does
 // not shift the others. It implements math/rand/v2's Source.
-type Rand struct{ s uint64 }
+type Rand struct {
+	s uint64
+	// tape has what is decided written down, or says what it is; nil: neither.
+	tape *tape
+}
 
 // NewRand returns the stream of that label under that seed. Streams of different
 // labels have nothing to do with each other.
@@ -30,15 +34,27 @@ func mix(z uint64) uint64 {
 	return z ^ (z >> 31)
 }
 
-// Uint64 returns 64 random bits.
-func (r *Rand) Uint64() uint64 {
+// bits64 returns 64 random bits of the stream itself, whatever the tape says.
+func (r *Rand) bits64() uint64 {
 	r.s += golden
 	return mix(r.s)
 }
 
+// Uint64 returns 64 random bits.
+func (r *Rand) Uint64() uint64 {
+	v := r.bits64()
+	if r.tape != nil {
+		v = r.tape.decide(v, 0)
+	}
+	return v
+}
+
 // N returns a number in [0, n); n must be above 0.
 func (r *Rand) N(n int) int {
-	hi, _ := bits.Mul64(r.Uint64(), uint64(n))
+	hi, _ := bits.Mul64(r.bits64(), uint64(n))
+	if r.tape != nil {
+		hi = r.tape.decide(hi, uint64(n))
+	}
 	return int(hi)
 }
 
@@ -52,18 +68,38 @@ func (r *Rand) Chance(p float64) bool {
 		return true
 	}
 	// p times a power of two is exact, hence equal on every machine.
-	return r.Uint64()>>11 < uint64(p*(1<<53))
+	yes := r.bits64()>>11 < uint64(p*(1<<53))
+	if r.tape != nil {
+		return r.tape.decide(oneIf(yes), 2) == 1
+	}
+	return yes
 }
 
 // Float64 returns a number of [0, 1).
-func (r *Rand) Float64() float64 { return float64(r.Uint64()>>11) / (1 << 53) }
+func (r *Rand) Float64() float64 {
+	v := r.bits64() >> 11
+	if r.tape != nil {
+		v = r.tape.decide(v, 1<<53)
+	}
+	return float64(v) / (1 << 53)
+}
+
+func oneIf(yes bool) uint64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
 
 // Between returns a duration in [lo, hi], or lo if hi is not above it.
 func (r *Rand) Between(lo, hi time.Duration) time.Duration {
 	if hi <= lo {
 		return lo
 	}
-	h, _ := bits.Mul64(r.Uint64(), uint64(hi-lo)+1)
+	h, _ := bits.Mul64(r.bits64(), uint64(hi-lo)+1)
+	if r.tape != nil {
+		h = r.tape.decide(h, uint64(hi-lo)+1)
+	}
 	return lo + time.Duration(h)
 }
 
@@ -82,7 +118,11 @@ func (r *Rand) latency(l Latency) int64 {
 	}
 	d := int64(r.Between(l.Base, l.Base+l.Jitter))
 	if l.Tail > 0 {
-		d <<= min(bits.TrailingZeros64(r.Uint64()), l.Tail)
+		k := uint64(min(bits.TrailingZeros64(r.bits64()), l.Tail))
+		if r.tape != nil {
+			k = r.tape.decide(k, uint64(l.Tail)+1)
+		}
+		d <<= k
 	}
 	return d
 }

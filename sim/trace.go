@@ -36,10 +36,13 @@ const (
 	EvNote
 	// EvFinding: something is wrong.
 	EvFinding
+	// EvMark: a mark was hit, which Outcome names: a fault, a verdict, a rare path. It is told to a sink
+	// alone, and is no part of the hash.
+	EvMark
 )
 
 var eventNames = [...]string{"", "issue", "effect", "late", "answer", "session", "start", "exit",
-	"up", "kill", "pause", "resume", "ask", "reply", "note", "finding"}
+	"up", "kill", "pause", "resume", "ask", "reply", "note", "finding", "mark"}
 
 func (k EventKind) String() string { return eventNames[k] }
 

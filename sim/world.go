@@ -49,7 +49,9 @@ type Config struct {
 	RingSize int
 	// Sink is given every event of the trace. The event and its keys are reused
 	// once it returns.
-	Sink func(*Event)
+	Sink func(*Event) `json:"-"`
+	// Decisions, if not nil, are written down or followed, by how they were made.
+	Decisions *Decisions `json:"-"`
 	// MaxOps and MaxBytes are the store's limits; 0 means 128 and 1 MiB.
 	MaxOps, MaxBytes int
 	// Faults are what is on from the start.
@@ -61,7 +63,7 @@ type Config struct {
 	// a task then waits for something that is not of this world. A nil OnHang
 	// panics with them.
 	Watchdog time.Duration
-	OnHang   func(stacks string)
+	OnHang   func(stacks string) `json:"-"`
 }
 
 // World is one simulated world.
@@ -119,6 +121,7 @@ type World struct {
 	effectOf  *call // whose effect is happening
 
 	marks   Marks
+	marked  Event // reused
 	finding *Finding
 
 	ring     []Event
@@ -147,16 +150,13 @@ func New(cfg Config) *World {
 		cfg:    cfg,
 		faults: cfg.Faults,
 		limits: metastore.Limits{MaxOps: cfg.MaxOps, MaxBytes: cfg.MaxBytes},
-		sched:  newRand(cfg.Seed, "sched"),
-		fault:  newRand(cfg.Seed, "fault"),
-		work:   newRand(cfg.Seed, "workload"),
-		topo:   newRand(cfg.Seed, "topology"),
 		now:    cfg.StartTime.UnixNano(),
 		marks:  Marks{},
 		ring:   make([]Event, cfg.RingSize),
 		open:   make(chan struct{}),
 		shut:   make(chan struct{}),
 	}
+	w.sched, w.fault, w.work, w.topo = w.stream("sched"), w.stream("fault"), w.stream("workload"), w.stream("topology")
 	close(w.shut)
 	w.start = w.now
 	w.store.init(w)
@@ -192,6 +192,17 @@ func (w *World) Workload() *Rand { return &w.work }
 
 // Topology returns the stream for which nodes there are, and which faults.
 func (w *World) Topology() *Rand { return &w.topo }
+
+// Stream returns a new stream of random numbers of that label: nothing of a world may
+// be drawn from any that the world does not know, or it could not be replayed.
+func (w *World) Stream(label string) *Rand {
+	r := w.stream(label)
+	return &r
+}
+
+func (w *World) stream(label string) Rand {
+	return w.cfg.Decisions.stream(w.cfg.Seed, label, &w.steps)
+}
 
 // Coroutines returns how many coroutines exist. Each counts as a goroutine of
 // the runtime, and the world has no others, so that runtime.NumGoroutine tells

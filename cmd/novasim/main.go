@@ -5,6 +5,8 @@
 //	novasim -seeds 2000                       many, on all processors
 //	novasim -scenario FILE                    a script, uncut
 //	novasim -cut all -scenario FILE           a script, killed at every step
+//	novasim -seed 42 -minimize                the least of it that still fails
+//	novasim -replay FILE                      a saved run
 //	novasim -bench                            how fast it is
 //
 // Exit status: 0 all held, 1 an invariant broke, 2 wrong usage, 3 the simulator
@@ -41,10 +43,10 @@ type flags struct {
 	parallel int
 	scenario string
 	cut      string
-	trace    string
 	output   string
 	bench    bool
 	stopAt   bool
+	reading
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -68,10 +70,10 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	fs.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "worlds at once")
 	fs.StringVar(&f.scenario, "scenario", "", "play this `file`")
 	fs.StringVar(&f.cut, "cut", "", "kill the scenario's nodes: `all`, sample:N, or STEP:before, STEP:after")
-	fs.StringVar(&f.trace, "trace", "", "write the trace of the run to this `file`, - for standard output")
 	fs.StringVar(&f.output, "output", "text", "text or json")
 	fs.BoolVar(&f.bench, "bench", false, "measure simulated steps per second")
 	fs.BoolVar(&f.stopAt, "fail-fast", true, "end a sweep at the first failure")
+	f.reading.register(fs)
 	given := map[string]bool{}
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -99,15 +101,18 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return usage("-bench takes no -scenario, -seed, -seeds or -duration")
 	case f.duration < 0:
 		return usage("-duration must be above 0")
-	case f.trace != "" && (f.bench || f.seeds > 0 || f.duration > 0 || f.cut == "all" || strings.HasPrefix(f.cut, "sample:")):
-		return usage("-trace is of one run: give it with -seed, -scenario or -cut STEP:SIDE")
-	case f.trace == "-" && f.output == "json":
-		return usage("-trace - and -output json both want standard output: give the trace a file")
 	case given["seed"] && (f.seeds > 0 || f.duration > 0):
 		return usage("-seed is one seed, -seeds and -duration are many: give -first instead")
 	}
+	if wrong := f.misread(given); wrong != "" {
+		return usage("%s", wrong)
+	}
 	c := &command{flags: f, out: out, errOut: errOut}
 	switch {
+	case f.replay != "":
+		return c.replayed()
+	case f.minimize:
+		return c.minimized()
 	case f.bench:
 		return c.benchmark()
 	case f.scenario != "":

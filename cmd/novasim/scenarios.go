@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -27,19 +28,18 @@ type scenarioReport struct {
 
 // play plays a scenario: uncut, with one cut, or with every one.
 func (c *command) play() int {
-	file, err := os.Open(c.scenario)
+	text, err := os.ReadFile(c.scenario)
 	if err != nil {
 		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
 		return exitUsage
 	}
-	script, err := play.ParseScript(c.scenario, file)
-	_ = file.Close()
+	script, err := play.ParseScript(c.scenario, bytes.NewReader(text))
 	if err != nil {
 		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
 		return exitUsage
 	}
 	if c.cut == "" {
-		return c.playOnce(script, nil)
+		return c.playOnce(script, text, nil)
 	}
 	limit, step, side, err := parseCut(c.cut)
 	if err != nil {
@@ -51,36 +51,35 @@ func (c *command) play() int {
 		if side == "after" {
 			k.Side = sim.After
 		}
-		return c.playOnce(script, k)
+		return c.playOnce(script, text, k)
 	}
 	return c.cutAll(script, limit)
 }
 
-func (c *command) playOnce(script *play.Script, cut *sim.Kill) int {
-	opt, done, err := c.tracing()
-	if err != nil {
-		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
-		return exitUsage
-	}
+func (c *command) playOnce(script *play.Script, text []byte, cut *sim.Kill) int {
 	start := time.Now()
 	replay := fmt.Sprintf("novasim -scenario %s -seed %d", c.scenario, c.seed)
-	var o play.ScenarioOutcome
-	if cut == nil {
-		o = play.Scenario(script, c.seed, nil, false, opt)
-	} else {
-		// What must come out is what comes out without the cut.
-		uncut := play.Scenario(script, c.seed, nil, false, play.Options{})
-		if uncut.Finding == nil {
-			o = play.CutAt(script, c.seed, *cut, uncut.State, opt)
-			replay += fmt.Sprintf(" -cut %d:%s", cut.Step, cut.Side)
-		} else {
-			o = uncut
-		}
+	if cut != nil {
+		replay += fmt.Sprintf(" -cut %d:%s", cut.Step, cut.Side)
 	}
-	done()
+	var o play.Outcome
+	if err := c.observed(replay, func(opt play.Options) (*play.Outcome, error) {
+		if c.save == "" {
+			o = play.ScenarioAt(script, c.seed, cut, opt).Outcome
+			return &o, nil
+		}
+		s, saved, err := play.SaveScenario(string(text), c.scenario, c.seed, cut, opt)
+		if err != nil {
+			return nil, err
+		}
+		o = saved
+		return &o, c.write(s)
+	}); err != nil {
+		return c.failed(err)
+	}
 	wall := time.Since(start)
 	if c.output == "json" {
-		r := newReport(&o.Outcome, wall)
+		r := newReport(&o, wall)
 		if o.Finding != nil {
 			r.Replay = replay
 		}

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -76,36 +74,22 @@ func status(f *sim.Finding) int {
 	return exitBroken
 }
 
-// tracing opens the trace file, if one is asked for.
-func (c *command) tracing() (opt play.Options, done func(), err error) {
-	if c.trace == "" {
-		return play.Options{}, func() {}, nil
-	}
-	f := c.out
-	closer := func() error { return nil }
-	if c.trace != "-" {
-		file, err := os.Create(c.trace)
-		if err != nil {
-			return play.Options{}, nil, err
-		}
-		f, closer = file, file.Close
-	}
-	w := bufio.NewWriterSize(f, 1<<20)
-	opt.Sink = func(e *sim.Event) { fmt.Fprintln(w, e.String()) }
-	return opt, func() { _ = w.Flush(); _ = closer() }, nil
-}
-
 func (c *command) one() int {
-	opt, done, err := c.tracing()
-	if err != nil {
-		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
-		return exitUsage
-	}
-	start := time.Now()
-	o := play.Seed(c.seed, opt)
-	done()
-	wall := time.Since(start)
 	replay := fmt.Sprintf("novasim -seed %d", c.seed)
+	start := time.Now()
+	var o play.Outcome
+	if err := c.observed(replay, func(opt play.Options) (*play.Outcome, error) {
+		if c.save == "" {
+			o = play.Seed(c.seed, opt)
+			return &o, nil
+		}
+		var s *play.Saved
+		s, o = play.SaveSeed(c.seed, opt)
+		return &o, c.write(s)
+	}); err != nil {
+		return c.failed(err)
+	}
+	wall := time.Since(start)
 	if c.output == "json" {
 		r := newReport(&o, wall)
 		if o.Finding != nil {
@@ -118,7 +102,7 @@ func (c *command) one() int {
 		o.Seed, verdict(o.Finding), o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
 	fmt.Fprintf(c.out, "faults: %s\n", strings.Join(o.Faults, ", "))
 	if o.Finding != nil {
-		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n", o.Finding.Report(), o.Plan, replay)
+		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n%s", o.Finding.Report(), o.Plan, replay, nextOf(c.seed))
 	}
 	return status(o.Finding)
 }

@@ -50,6 +50,19 @@ func Cuts(s *Script, seed uint64, limit int, sweep func(n int, do func(i int))) 
 	return rep
 }
 
+// ScenarioAt plays the script, with one cut if it is not nil. One that breaks without its cut already
+// is not cut.
+func ScenarioAt(s *Script, seed uint64, cut *sim.Kill, opt Options) ScenarioOutcome {
+	if cut == nil {
+		return Scenario(s, seed, nil, false, opt)
+	}
+	uncut := Scenario(s, seed, nil, false, Options{})
+	if uncut.Finding != nil {
+		return uncut
+	}
+	return CutAt(s, seed, *cut, uncut.State, opt)
+}
+
 // CutAt plays the script with one cut: a finding of it is also that the logical state at the
 // end is not the one wanted, that of the uncut run.
 func CutAt(s *Script, seed uint64, k sim.Kill, want map[string]check.Logical, opt Options) ScenarioOutcome {

@@ -33,7 +33,7 @@ type game struct {
 func newGame(cfg sim.Config) *game {
 	w := sim.New(cfg)
 	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives), gone: make(map[string]bool),
-		backdate: sim.NewRand(cfg.Seed, "backdate")}
+		backdate: w.Stream("backdate")}
 	w.OnKill(func(inc *sim.Incarnation) {
 		// What stopped cleanly is started again, as a supervisor does.
 		if inc.Exited() && !g.stopping {

@@ -25,11 +25,12 @@ type ScenarioOutcome struct {
 // their outcome is definite, so that the logical state at the end is that of the
 // uncut run.
 func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) ScenarioOutcome {
-	cfg := sim.Config{Seed: seed, Embedded: s.Embedded, Classes: classes, Sink: opt.Sink, MaxSteps: 2_000_000, MaxOps: s.maxOps}
+	cfg := sim.Config{Seed: seed, Embedded: s.Embedded, Classes: classes, Sink: opt.Sink, Decisions: opt.Decisions, MaxSteps: 2_000_000, MaxOps: s.maxOps}
 	cfg.Faults.StoreLatency = sim.Latency{Base: s.latency}
 	cfg.Faults.BucketLatency = sim.Latency{Base: 2 * s.latency}
 	g := newGame(cfg)
 	defer g.w.Close()
+	opt.attach(g.w)
 	for _, n := range s.Nodes {
 		g.configure(n)
 	}

@@ -26,6 +26,18 @@ type Outcome struct {
 type Options struct {
 	// Sink is given every event of the trace.
 	Sink func(*sim.Event)
+	// Attach, if not nil, is given the world before anything happens in it.
+	Attach func(*sim.World)
+	// Decisions, if not nil, are written down, or followed instead of the seed.
+	Decisions *sim.Decisions
+	// MaxSteps, if above 0, ends the run after so many steps.
+	MaxSteps int
+}
+
+func (o *Options) attach(w *sim.World) {
+	if o.Attach != nil {
+		o.Attach(w)
+	}
 }
 
 // safetyMost bounds the virtual time of the phase with faults.
@@ -35,9 +47,20 @@ const safetyMost = 10 * time.Minute
 // without faults until it has converged; then everything is read back, and the nodes drain.
 func Seed(seed uint64, opt Options) Outcome {
 	p := draw(seed)
-	p.config.Sink = opt.Sink
-	g := newGame(p.config)
+	return p.play(opt)
+}
+
+// play runs the plan as it is. What it has not fixed is drawn from the plan's seed, or from the decisions
+// of opt.
+func (p *plan) play(opt Options) Outcome {
+	cfg := p.config
+	cfg.Sink, cfg.Decisions = opt.Sink, opt.Decisions
+	if opt.MaxSteps > 0 {
+		cfg.MaxSteps = opt.MaxSteps
+	}
+	g := newGame(cfg)
 	defer g.w.Close()
+	opt.attach(g.w)
 	g.backdateMost = p.lives.backdate
 	for i, n := range p.nodes {
 		g.configure(n)
@@ -47,7 +70,7 @@ func Seed(seed uint64, opt Options) Outcome {
 		g.up(name)
 	}
 	for i, wp := range p.writers {
-		g.goClient(fmt.Sprintf("w%d", i), func(ctx context.Context, c *sim.Client) { g.write(ctx, c, &p, wp) })
+		g.goClient(fmt.Sprintf("w%d", i), func(ctx context.Context, c *sim.Client) { g.write(ctx, c, p, wp) })
 	}
 	for i := range p.readers {
 		g.goClient(fmt.Sprintf("r%d", i), func(ctx context.Context, c *sim.Client) {
@@ -64,7 +87,7 @@ func Seed(seed uint64, opt Options) Outcome {
 		g.stall(p.stall, p.nodes[0].Timing.OrphanGrace)
 	}
 	if p.lives.rounds > 0 {
-		g.goClient("lives", func(ctx context.Context, c *sim.Client) { g.live(ctx, c, &p) })
+		g.goClient("lives", func(ctx context.Context, c *sim.Client) { g.live(ctx, c, p) })
 	}
 	if p.chaos.every > 0 {
 		g.chaos(p.chaos)
@@ -85,7 +108,7 @@ func Seed(seed uint64, opt Options) Outcome {
 		g.drain()
 		g.verify()
 	}
-	o := g.outcome(seed, p.names)
+	o := g.outcome(cfg.Seed, p.names)
 	o.Plan = p.String()
 	return o
 }
@@ -104,7 +127,7 @@ func (g *game) outcome(seed uint64, faults []string) Outcome {
 // stall has a node stop, now and then, between the PUT of a settled object and the commit that
 // would name it, for about as long as an orphan may grow old.
 func (g *game) stall(chance float64, grace time.Duration) {
-	r := sim.NewRand(g.w.Seed(), "stall")
+	r := g.w.Stream("stall")
 	g.w.OnBucket(func(e *sim.BucketEffect) {
 		if e.Delete || e.Inc == nil || e.Inc.Dead() || g.chaosOver || !strings.HasPrefix(e.Key, "settled/") || !r.Chance(chance) {
 			return
