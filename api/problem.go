@@ -12,6 +12,7 @@ import (
 	"github.com/nova-store/nova/api/service"
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/star"
 )
@@ -42,6 +43,7 @@ const (
 	ProblemBeyondEnd       = problemBase + "offset-beyond-end"
 	ProblemOutcomeUnknown  = problemBase + "outcome-unknown"
 	ProblemOverloaded      = problemBase + "overloaded"
+	ProblemStorageFull     = problemBase + "storage-full"
 	ProblemUnavailable     = problemBase + "unavailable"
 	ProblemCorruptedObject = problemBase + "corrupted-object"
 	ProblemTimeout         = problemBase + "request-timeout"
@@ -179,6 +181,9 @@ func problemOf(err error) (p *Problem, known bool) {
 			p.Object = corrupt.Object
 		}
 		return p, true
+	case errors.Is(err, objstore.ErrNoRoom):
+		return problem(http.StatusInsufficientStorage, ProblemStorageFull, "Storage is full",
+			"%v; nothing was appended: delete or trim streams, or give the server more space, and try again (--disk-reserve is what it keeps)", err), true
 	case errors.Is(err, star.ErrOverloaded):
 		return problem(http.StatusServiceUnavailable, ProblemOverloaded, "Overloaded",
 			"%v; nothing happened: try again after a pause", err), true

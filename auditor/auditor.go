@@ -66,6 +66,8 @@ type Options struct {
 	// RequestRate bounds bucket requests a second, RewriteRate bytes rewritten a
 	// second; 0 is unlimited.
 	RequestRate, RewriteRate float64
+	// Room refuses rewrites for which the bucket has no room left: their markers stand, and are tried again. Nil: none are.
+	Room *objstore.Room
 	// FetchCacheBytes bounds the source objects that eras hold in memory, all together (128 MiB).
 	FetchCacheBytes int64
 	// GCMinDeadRatio (0.5) and GCMinDeadBytes (1 MiB) are how much of an object must be dead,

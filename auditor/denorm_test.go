@@ -454,3 +454,32 @@ func TestDenormSettlesBesideUnreadableRecords(t *testing.T) {
 		}
 	})
 }
+
+// What has no room is not announced: the marker stands, and is settled once there is room. What needs none goes on.
+func TestDenormWithoutRoom(t *testing.T) {
+	r := newRig(t, true)
+	free := int64(1 << 10)
+	a := r.auditor(func(o *Options) {
+		o.Room = objstore.NewRoom(1<<20, func() time.Time { return time.Unix(0, 0).Add(r.w.Elapsed()) }, func() (int64, error) { return free, nil })
+	})
+	r.do(func(ctx context.Context) {
+		s := r.mint(ctx, "a", 4)
+		kept, removed := r.stream(ctx, "kept"), r.stream(ctx, "removed")
+		s.flight(ctx, part{id: kept, n: 3, size: 20})
+		s.flight(ctx, part{id: removed, n: 3, size: 20})
+		r.setTearing(ctx, removed)
+		r.passes(ctx, a, 3, time.Second)
+		require.Empty(t, r.objects("settled/"))
+		require.Empty(t, r.markers(catalog.Orphan))
+		require.NotEmpty(t, r.markers(catalog.Denorm))
+		got, objects := r.read(ctx, kept, 0)
+		require.Len(t, got, 3)
+		require.True(t, strings.HasPrefix(objects[0], "slot/"))
+		free = 1 << 20
+		r.passes(ctx, a, 10, 10*time.Second)
+		require.Empty(t, r.markers(catalog.Denorm))
+		got, objects = r.read(ctx, kept, 0)
+		require.Len(t, got, 3)
+		settledOnly(t, objects)
+	})
+}

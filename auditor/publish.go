@@ -44,6 +44,12 @@ func (r *rewriter) publish(ctx context.Context, body []byte, runs []catalog.Run,
 	}
 	r.a.pool.occupy(busyKey(due))
 	defer r.a.pool.vacate(busyKey(due))
+	// Where the bucket has no room for it nothing is announced, and the marker stands for later.
+	release, err := r.a.opts.Room.Hold(int64(len(body)))
+	if err != nil {
+		return fmt.Errorf("an object of %d bytes: %w", len(body), err)
+	}
+	defer release()
 	// Paid first: the announcement starts the clock of NotAfter.
 	if err := r.a.bucket.payRewrite(ctx, len(body)); err != nil {
 		return err

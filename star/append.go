@@ -47,7 +47,7 @@ type AppendResult struct {
 // Append appends records to a stream and returns once they are durable and visible.
 //
 // Errors: [catalog.ErrNoStream], [ErrWrongOffset], [ErrProducerGap],
-// [ErrProducerFenced], [ErrTooLarge], [ErrBadRequest], [ErrOverloaded], [ErrNotReady],
+// [ErrProducerFenced], [ErrTooLarge], [ErrBadRequest], [ErrOverloaded], [objstore.ErrNoRoom], [ErrNotReady],
 // [ErrShuttingDown], or the reason why the star stopped: nothing was appended.
 // [ErrOutcomeUnknown]: the records may appear later, whole, or never; only an append
 // of an idempotent producer can be sent again. If ctx ends first its error is
@@ -186,5 +186,5 @@ func (s *Star) admit(p *pending) error {
 	case s.pending > 0 && s.pending+p.weight > s.opts.MaxPendingBytes:
 		return fmt.Errorf("%w: %d bytes of appends are under way", ErrOverloaded, s.pending)
 	}
-	return nil
+	return s.opts.Room.Append(p.weight, s.pending)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/star"
@@ -433,4 +434,28 @@ func TestUnreadableHead(t *testing.T) {
 	put(sound)
 	r.mustAppend("bad", "y")
 	require.Equal(t, []string{"y"}, r.all("bad"))
+}
+
+// On a full disk appends are refused before anything of them is written, reads go on, and so do appends
+// as soon as there is room.
+func TestAppendWithoutRoom(t *testing.T) {
+	w := newWorld(t, sim.Config{Seed: 14})
+	free := int64(1 << 20)
+	room := objstore.NewRoom(1<<19, func() time.Time { return time.Unix(0, 0).Add(w.Elapsed()) }, func() (int64, error) { return free, nil })
+	r := newRig(t, w, "n", func(o *star.Options) { o.Room = room })
+	r.create("s")
+	r.mustAppend("s", "a")
+	free = 1<<19 + 10
+	pause := func() { r.run(func(ctx context.Context) { require.NoError(t, r.clk.Sleep(ctx, time.Second)) }) }
+	pause()
+	before := len(r.objects("slot/"))
+	_, err := r.append(star.AppendRequest{Name: "s", Records: records("refused")})
+	require.ErrorIs(t, err, objstore.ErrNoRoom)
+	require.NotErrorIs(t, err, star.ErrOutcomeUnknown)
+	require.Len(t, r.objects("slot/"), before)
+	require.Equal(t, []string{"a"}, r.all("s"))
+	free = 1 << 20
+	pause()
+	r.mustAppend("s", "b")
+	require.Equal(t, []string{"a", "b"}, r.all("s"))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 )
 
@@ -35,6 +36,8 @@ type Options struct {
 	// their bookkeeping. 128 MiB. A lone append is taken whatever its size. The objects
 	// built of them, until they are PUT, are as much again at most.
 	MaxPendingBytes int64
+	// Room refuses appends for which the bucket has no room left, with an [objstore.ErrNoRoom]. Nil: none are.
+	Room *objstore.Room
 	// CacheStreams bounds the streams whose names and records are cached. 10,000.
 	CacheStreams int
 	// MaxFollowers bounds the readers that wait for records to come. 10,000.

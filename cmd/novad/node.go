@@ -30,7 +30,9 @@ type nodeConfig struct {
 	Audit   bool
 	// InFlightBytes bounds what the HTTP interface holds; 0: its default.
 	InFlightBytes int64
-	Logger        *slog.Logger
+	// DiskReserve is the free space that is kept for what frees more; 0: the store's own last reserve alone.
+	DiskReserve int64
+	Logger      *slog.Logger
 }
 
 // node is a star and an auditor on one store and one bucket, in this process.
@@ -66,8 +68,12 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 		cfg.Logger.Error("storage failed, the process ends", "error", err)
 		os.Exit(exitFailure)
 	}
+	room := newRoom(cfg.Dir, cfg.DiskReserve)
+	cfg.Star.Room, cfg.Auditor.Room = room, room
 	var err error
-	if n.store, err = pebblestore.Open(filepath.Join(cfg.Dir, "meta"), pebblestore.Options{Logger: cfg.Logger, Fatal: fatal}); err != nil {
+	if n.store, err = pebblestore.Open(filepath.Join(cfg.Dir, "meta"), pebblestore.Options{
+		Logger: cfg.Logger, Fatal: fatal, MinFreeBytes: cfg.DiskReserve / storeShare,
+	}); err != nil {
 		return nil, &usageError{err}
 	}
 	if n.bucket, err = dirbucket.Open(filepath.Join(cfg.Dir, "bucket"), dirbucket.Options{Logger: cfg.Logger, OnFail: fatal}); err != nil {

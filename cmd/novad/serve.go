@@ -55,6 +55,8 @@ type serveCmd struct {
 	MaxConnections  int      `help:"HTTP connections open at once, at most; further ones wait." default:"16384"`
 	InFlightBytes   byteSize `help:"Bodies of appends held at once, at most, and likewise pages of reads." default:"256MiB"`
 
+	DiskReserve byteSize `help:"Free disk space that is kept for what frees more: below it appends are refused, below a quarter of it rewrites." default:"1GiB"`
+
 	SettleAgeCap    time.Duration `help:"How long absorbed slots wait for more before they are settled." default:"${settle_age_cap}"`
 	SettleOwedBytes byteSize      `help:"How much a chain may owe before it is settled at once." default:"${settle_owed_bytes}"`
 	SettleRecheck   time.Duration `help:"How often a live chain is looked at." default:"${settle_recheck}"`
@@ -144,6 +146,9 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 			return nodeConfig{}, usagef("--%s=%v: it must be 1B at least", n.flag, n.value)
 		}
 	}
+	if c.DiskReserve < minDiskReserve {
+		return nodeConfig{}, usagef("--disk-reserve=%v: it must be %v at least, or a full disk could never be emptied again", c.DiskReserve, byteSize(minDiskReserve))
+	}
 	if c.InlineBytes > format.MaxRecordBytes {
 		return nodeConfig{}, usagef("--inline-bytes=%v: it must be %v at most", c.InlineBytes, byteSize(format.MaxRecordBytes))
 	}
@@ -170,6 +175,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 		},
 		Audit:         !c.NoAudit,
 		InFlightBytes: int64(c.InFlightBytes),
+		DiskReserve:   int64(c.DiskReserve),
 		Logger:        log,
 	}
 	// The star takes 0 for its default.
