@@ -162,4 +162,6 @@ type producer struct {
 	// numbers are the same in every play of a script.
 	numbered bool
 	next     uint64
+	// Of the statements that append by it: how many there were, and which may.
+	turns, turn int
 }

@@ -22,7 +22,11 @@ type rule struct {
 	matches, strikes int
 	over             bool
 	hold             *sim.Hold
+	killed           *sim.Incarnation // by the last strike of a kill
 }
+
+// struck tells whether the rule has struck: a call was made that it is of, and, where that kills its node, the node is dead.
+func (r *rule) struck() bool { return r.strikes > 0 && (r.killed == nil || r.killed.Dead()) }
 
 // callKind is what a fault says of a call.
 type callKind struct {
@@ -343,6 +347,9 @@ func (p *player) inject(c *sim.CallInfo) (f sim.Fate, counted bool) {
 		}
 		struck = true
 		r.strikes++
+		if r.action == "kill" {
+			r.killed = c.Inc
+		}
 		f = r.fate(p.g.w)
 		p.g.w.Mark("inject/" + r.action)
 	}
@@ -371,14 +378,14 @@ func (p *player) named(name string) *rule {
 
 func (p *player) await(st *statement) {
 	struck := func() bool {
-		return !slices.ContainsFunc(st.args, func(name string) bool { return p.named(name).strikes == 0 })
+		return !slices.ContainsFunc(st.args, func(name string) bool { return !p.named(name).struck() })
 	}
 	r := p.g.w.RunUntil(struck, st.duration("within", 10*time.Minute))
 	if r.Reason == sim.Reached || p.cut || p.g.w.Found() != nil {
 		return // where a cut has led elsewhere there may be nothing to strike
 	}
 	for _, name := range st.args {
-		if r := p.named(name); r.strikes == 0 {
+		if r := p.named(name); !r.struck() {
 			p.fail(st, "fault %s has not struck: %d calls matched", name, r.matches)
 		}
 	}

@@ -123,11 +123,11 @@ func (g *game) converge(most time.Duration) bool {
 	for _, name := range g.order {
 		g.w.Node(name).SetClock(g.w.Node(name).Skew(), 0)
 	}
-	for spent := time.Duration(0); spent < most; spent += look {
+	for spent, next := time.Duration(0), look; spent < most; spent, next = spent+next, max(look, spent/64) {
 		for _, name := range g.order {
 			g.up(name)
 		}
-		if r := g.w.RunFor(look); r.Reason != sim.TimeUp && r.Reason != sim.Idle {
+		if r := g.w.RunFor(next); r.Reason != sim.TimeUp && r.Reason != sim.Idle {
 			return false
 		}
 		if g.clients == 0 && g.check.Unsettled(g.stars()) == "" {
@@ -145,7 +145,7 @@ func (g *game) finish(converged bool) {
 	}
 }
 
-// look is how often the liveness phase asks whether the world has converged.
+// look is how often the liveness phase asks whether the world has converged, while it is young.
 const look = 2 * time.Second
 
 // goClient starts a task of the harness that counts as a client until it returns.

@@ -49,6 +49,9 @@ func (p *player) processes(st *statement, f func(inc *sim.Incarnation)) {
 
 func (p *player) start(st *statement) {
 	for _, n := range st.args {
+		if q := p.g.processes[n]; q != nil {
+			q.replaced = false // the script wants it all the same
+		}
 		p.g.up(n)
 	}
 	p.awake()
@@ -118,16 +121,20 @@ func (p *player) decommission(st *statement) {
 	p.together(st, func(ctx context.Context, c *sim.Client, node string) { p.g.retire(ctx, c, p.g.star(node)) })
 }
 
-// together runs f for each word of the statement side by side, and the world until all have ended.
+// together runs f for each word of the statement side by side, and the world until these have ended.
 func (p *player) together(st *statement, f func(ctx context.Context, c *sim.Client, of string)) {
 	g := p.g
+	left := len(st.args)
 	for _, of := range st.args {
-		g.goClient("client/"+of, func(ctx context.Context, c *sim.Client) { f(ctx, c, of) })
+		g.goClient("client/"+of, func(ctx context.Context, c *sim.Client) {
+			f(ctx, c, of)
+			left--
+		})
 	}
 	if st.opts["wait"] == "no" {
 		return
 	}
-	if r := g.w.RunUntil(func() bool { return g.clients == 0 }, time.Hour); r.Reason != sim.Reached && g.w.Found() == nil {
+	if r := g.w.RunUntil(func() bool { return left == 0 }, time.Hour); r.Reason != sim.Reached && g.w.Found() == nil {
 		p.fail(st, "%s does not end: %v", st.verb, r.Reason)
 	}
 }
@@ -232,25 +239,34 @@ var answers = []string{answerOK, answerLost, answerOffset, answerGone, answerAny
 // appendAll sends the statement's appends: to streams side by side, by the producers of one stream one after the other.
 func (p *player) appendAll(st *statement) {
 	names, _ := expand(st.opts["by"]) // checked when it was parsed
+	of, turns := make(map[string][]*producer), make(map[string][]int)
 	for _, stream := range st.args {
 		for _, name := range names {
-			p.register(stream, name)
+			pr := p.register(stream, name)
+			of[stream], turns[stream] = append(of[stream], pr), append(turns[stream], pr.turns)
+			pr.turns++
 		}
 	}
 	p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
-		for _, name := range names {
-			p.append(ctx, c, st, stream, p.producers[producerName{stream, name}])
+		for i, pr := range of[stream] {
+			// A producer sends one append after the other.
+			for pr.turn != turns[stream][i] && ctx.Err() == nil {
+				_ = c.Clock().Sleep(ctx, 10*time.Millisecond)
+			}
+			p.append(ctx, c, st, stream, pr)
+			pr.turn++
 		}
 	})
 }
 
-// register makes a producer of a stream, in the order of the script.
-func (p *player) register(stream, name string) {
+// register makes a producer of a stream, in the order of the script, or finds it.
+func (p *player) register(stream, name string) *producer {
 	key := producerName{stream, name}
 	if p.producers[key] == nil {
 		p.registered++
 		p.producers[key] = &producer{id: "p/" + stream + "/" + name, fresh: true, numbered: true, next: uint64(p.registered) << 32}
 	}
+	return p.producers[key]
 }
 
 // append sends the statement's appends by one producer.

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
 	"github.com/nova-store/nova/sim/check"
@@ -177,6 +180,9 @@ func (g *game) readAll(ctx context.Context, c *sim.Client, p *Process, name stri
 	}
 }
 
+// passingErrors are what a read may be answered with while a star dies, or the store or the bucket fails.
+var passingErrors = []error{sim.ErrLost, sim.ErrDown, star.ErrNotReady, star.ErrShuttingDown, metastore.ErrUnavailable, objstore.ErrThrottled, sim.ErrUnreachable}
+
 // readUntil is readAll, begun again on another process as long as its star dies
 // or does not serve yet.
 func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error {
@@ -187,7 +193,7 @@ func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error 
 				return nil
 			}
 		}
-		passing := err == nil || errors.Is(err, sim.ErrLost) || errors.Is(err, sim.ErrDown) || errors.Is(err, star.ErrNotReady)
+		passing := err == nil || slices.ContainsFunc(passingErrors, func(e error) bool { return errors.Is(err, e) })
 		if !passing || tries > 1000 {
 			return fmt.Errorf("after %d tries: %w", tries+1, err)
 		}

@@ -31,6 +31,7 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 	g := newGame(cfg)
 	defer g.w.Close()
 	opt.attach(g.w)
+	g.chaosOver = true // nobody starts a process again that another has replaced
 	for _, n := range s.Nodes {
 		g.configure(n)
 	}
