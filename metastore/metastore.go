@@ -15,7 +15,8 @@
 //
 // Every successful commit that writes anything gets a new store-wide revision,
 // larger than all before it, also across restarts. A key's Version is the revision of the
-// commit that wrote it. So a version never repeats, not even after a delete.
+// commit that wrote it. So a version never repeats, not even after a delete. (A commit that
+// does nothing but delete keys that are absent writes nothing: it may be given the revision of the last one.)
 //
 // # Unknown outcomes
 //
