@@ -6,7 +6,7 @@
 //	novasim -scenario FILE                    a script, uncut
 //	novasim -cut all -scenario FILE           a script, killed at every step
 //	novasim -seed 42 -minimize                the least of it that still fails
-//	novasim -replay FILE                      a saved run
+//	novasim -replay FILE -html PAGE           a saved run, to be looked at
 //	novasim -bench                            how fast it is
 //
 // Exit status: 0 all held, 1 an invariant broke, 2 wrong usage, 3 the simulator

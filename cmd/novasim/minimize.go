@@ -57,7 +57,7 @@ func (c *command) shrink(s *play.Saved) int {
 		return c.failed(err)
 	}
 	wall := time.Since(start)
-	if c.trace != "" {
+	if c.trace != "" || c.html != "" {
 		if err := c.observed(m.Saved.From, func(opt play.Options) (*play.Outcome, error) {
 			r, err := m.Saved.Play(opt)
 			return &r.Outcome, err
@@ -87,5 +87,8 @@ func (c *command) shrink(s *play.Saved) int {
 		fmt.Fprintf(c.out, "  nothing went wrong but in the program: only who goes on when\n")
 	}
 	fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", m.Outcome.Finding.Report(), replay)
+	if c.html == "" {
+		fmt.Fprintf(c.out, "next:   %s -html %s\n", replay, strings.TrimSuffix(c.save, ".json")+".html")
+	}
 	return status(m.Outcome.Finding)
 }

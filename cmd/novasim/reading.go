@@ -16,13 +16,14 @@ import (
 
 // reading are the flags by which a run is kept, made smaller and looked at.
 type reading struct {
-	trace, save, replay string
-	minimize            bool
-	within              time.Duration
+	trace, html, save, replay string
+	minimize                  bool
+	within                    time.Duration
 }
 
 func (r *reading) register(fs *flag.FlagSet) {
 	fs.StringVar(&r.trace, "trace", "", "write the trace of the run to this `file` as JSON lines, - for standard output")
+	fs.StringVar(&r.html, "html", "", "write the run to this `file` as a page to be looked at")
 	fs.StringVar(&r.save, "save", "", "save the run, with all that chance decided in it, to this `file`")
 	fs.StringVar(&r.replay, "replay", "", "play the run that was saved to this `file`")
 	fs.BoolVar(&r.minimize, "minimize", false, "make the failing run of -seed or -replay smaller as long as it fails, and save that")
@@ -32,7 +33,7 @@ func (r *reading) register(fs *flag.FlagSet) {
 // misread says what is wrong with the flags, or "".
 func (f *flags) misread(given map[string]bool) string {
 	many := f.bench || f.seeds > 0 || f.duration > 0 || f.cut != "" && !strings.HasSuffix(f.cut, ":before") && !strings.HasSuffix(f.cut, ":after")
-	for _, one := range []struct{ name, value string }{{"-trace", f.trace}, {"-save", f.save}} {
+	for _, one := range []struct{ name, value string }{{"-trace", f.trace}, {"-html", f.html}, {"-save", f.save}} {
 		switch {
 		case one.value != "" && many:
 			return one.name + " is of one run: give it with -seed, -replay, -scenario or -cut STEP:SIDE"
@@ -72,7 +73,7 @@ func (c *command) failed(err error) int {
 	return exitFailed
 }
 
-// observed lets one run play while -trace looks on.
+// observed lets one run play while -trace and -html look on.
 func (c *command) observed(title string, run func(play.Options) (*play.Outcome, error)) (err error) {
 	var sinks []func(*trace.Line)
 	var ends []func() error
@@ -90,6 +91,16 @@ func (c *command) observed(title string, run func(play.Options) (*play.Outcome, 
 		sink, failed := trace.Writer(w)
 		sinks = append(sinks, sink)
 		ends = append(ends, failed, w.Flush)
+	}
+	if c.html != "" {
+		file, err := os.Create(c.html)
+		if err != nil {
+			return unusable{err}
+		}
+		defer func() { err = errors.Join(err, file.Close()) }()
+		page := trace.NewPage()
+		sinks = append(sinks, page.Add)
+		ends = append(ends, func() error { return page.Write(file) })
 	}
 	if len(sinks) == 0 {
 		_, err := run(play.Options{})
@@ -201,6 +212,9 @@ func (c *command) replayed() int {
 	}
 	if r.Finding != nil {
 		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", r.Finding.Report(), replay)
+		if c.html == "" {
+			fmt.Fprintf(c.out, "next:   %s -html %s\n", replay, strings.TrimSuffix(c.replay, ".json")+".html")
+		}
 	}
 	return status(r.Finding)
 }

@@ -89,7 +89,7 @@ func (c *command) playOnce(script *play.Script, text []byte, cut *sim.Kill) int 
 	fmt.Fprintf(c.out, "%s %s: %d steps, %v of virtual time in %v, hash %016x\n", script.Name, verdict(o.Finding),
 		o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
 	if o.Finding != nil {
-		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", o.Finding.Report(), replay)
+		fmt.Fprintf(c.out, "\n%s\nreplay: %s\nnext:   %s -html page.html\n", o.Finding.Report(), replay, replay)
 	}
 	return status(o.Finding)
 }

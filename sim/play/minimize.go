@@ -15,6 +15,10 @@ import (
 type MinimizeOptions struct {
 	// Parallel is how many worlds run at once; at least 1.
 	Parallel int
+	// Schedules is how many are tried of each candidate in the last round; 0 means 128.
+	Schedules int
+	// Attach, if not nil, is given each world before anything happens in it.
+	Attach func(*sim.World)
 	// Progress, if not nil, is called now and then, by one goroutine at a time.
 	Progress func(Progress)
 }
@@ -52,7 +56,7 @@ func Minimize(ctx context.Context, s *Saved, opt MinimizeOptions) (*Minimized, e
 	if s.Plan == nil {
 		return nil, fmt.Errorf("%s is a scenario, which is as small as its author has made it: only the run of a seed is minimized", s.Name)
 	}
-	first, err := s.Play(Options{})
+	first, err := s.Play(Options{Attach: opt.Attach})
 	switch {
 	case err != nil:
 		return nil, err
@@ -63,6 +67,9 @@ func Minimize(ctx context.Context, s *Saved, opt MinimizeOptions) (*Minimized, e
 	}
 	m := &minimizer{ctx: ctx, opt: opt, invariant: first.Finding.Invariant, plan: s.Plan.clone(), decisions: s.Decisions, steps: first.Steps, faults: faultsOf(&first.Outcome)}
 	m.opt.Parallel = max(opt.Parallel, 1)
+	if m.opt.Schedules <= 0 {
+		m.opt.Schedules = 128
+	}
 	from := m.plan.size().String()
 	m.shrinkPlan()
 	m.fewerSteps()
@@ -71,7 +78,7 @@ func Minimize(ctx context.Context, s *Saved, opt MinimizeOptions) (*Minimized, e
 	var chance []string
 	m.plan.names = m.plan.faultsOn()
 	record := m.decisions.Replay()
-	out.Saved, out.Outcome = savePlan(m.plan, "minimized from "+s.From, Options{Decisions: record, Sink: func(e *sim.Event) {
+	out.Saved, out.Outcome = savePlan(m.plan, "minimized from "+s.From, Options{Decisions: record, Attach: opt.Attach, Sink: func(e *sim.Event) {
 		if e.Kind == sim.EvMark && trace.Fault(e.Outcome) {
 			chance = append(chance, e.String())
 		}
@@ -139,7 +146,7 @@ func (m *minimizer) one(t *try) {
 	if t.decisions != nil {
 		d = t.decisions.Bend()
 	}
-	t.outcome = t.plan.play(Options{Decisions: d, MaxSteps: m.most()})
+	t.outcome = t.plan.play(Options{Decisions: d, Attach: m.opt.Attach, MaxSteps: m.most()})
 	if t.decisions != nil {
 		d = d.Taken()
 	}
@@ -160,14 +167,11 @@ func (m *minimizer) tell(what string) {
 }
 
 // seedsAtFirst is how many schedules are tried of each candidate in the first round; in each further one it is
-// four times as many, until a round of seedsAtMost has found nothing.
-const (
-	seedsAtFirst = 2
-	seedsAtMost  = 512
-)
+// four times as many, until the last has found nothing.
+const seedsAtFirst = 2
 
 func (m *minimizer) shrinkPlan() {
-	for seeds := seedsAtFirst; seeds <= seedsAtMost && m.ctx.Err() == nil; {
+	for seeds := seedsAtFirst; seeds <= m.opt.Schedules && m.ctx.Err() == nil; {
 		if !m.round(seeds) {
 			seeds *= 4
 		}
@@ -225,7 +229,7 @@ func (m *minimizer) fewerSteps() {
 	for m.ctx.Err() == nil {
 		m.tell("fewer steps")
 		// Worth it only if it is clearly less: 1 in 16.
-		t := m.play(m.schedules(m.plan, 64), func(t *try) bool { return t.outcome.Steps < m.steps-m.steps/16 })
+		t := m.play(m.schedules(m.plan, min(64, m.opt.Schedules)), func(t *try) bool { return t.outcome.Steps < m.steps-m.steps/16 })
 		if t == nil {
 			return
 		}
