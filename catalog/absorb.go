@@ -129,6 +129,8 @@ type touched struct {
 	moved   bool
 	mark    metastore.Record
 	hasMark bool
+	spans   int   // put by this commit
+	oldest  int64 // running maximum of timestamps up to the end of the first of them
 }
 
 // build reads what is missing, judges as many slots as fit and returns the commit. A
@@ -307,11 +309,11 @@ func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 				run.Bytes += ap.Bytes
 				run.MaxTimestamp, run.BytePos = t.head.MaxTimestamp, t.head.Bytes
 			} else {
-				a.putRun(b, in, t.id, sec, &run)
+				a.putRun(b, in, t, sec, &run)
 			}
 			ordinal += ap.Count
 		}
-		a.putRun(b, in, t.id, sec, &run)
+		a.putRun(b, in, t, sec, &run)
 		verdicts[i] = out
 		if t.head.Next == first {
 			continue
@@ -329,14 +331,17 @@ func (a *absorb) judgeSlot(b *batch, m *Batch, in *SlotIn) [][]Verdict {
 }
 
 // putRun puts the span of a run of accepted records, and begins a new one.
-func (a *absorb) putRun(b *batch, in *SlotIn, id StreamID, sec *format.Section, run *Span) {
+func (a *absorb) putRun(b *batch, in *SlotIn, t *touched, sec *format.Section, run *Span) {
 	if run.Count == 0 {
 		return
 	}
 	run.Offset, run.Length = sec.Range(run.Ordinal, uint32(run.Count))
-	b.append(metastore.Put(SpanKey(id, run.Last()), run.Encode()))
+	b.append(metastore.Put(SpanKey(t.id, run.Last()), run.Encode()))
+	if t.spans++; t.spans == 1 {
+		t.oldest = run.MaxTimestamp
+	}
 	if in.Footer.Bundled {
-		b.append(metastore.Put(RefKey(run.Object, id, run.Last()),
+		b.append(metastore.Put(RefKey(run.Object, t.id, run.Last()),
 			Ref{Bytes: uint64(run.Length), ObjectSize: uint64(in.bundleSize())}.encode()))
 	}
 	*run = Span{Object: run.Object}
@@ -403,7 +408,7 @@ func wantsMark(t *touched) bool {
 }
 
 // armRetention moves the stream's one retention marker where it must: at the first
-// commit; where none stands and there is a max age; and where a whole span is expired by size, to the end of the present
+// commit; where none stands and there is a max age, to when the first span expires, but for a max age from now at most; and where a whole span is expired by size, to the end of the present
 // MinRearm bucket. The earlier time wins, else nothing is written.
 //
 // Not to the very moment: a busy stream at its limit expires a span at almost every
@@ -427,7 +432,9 @@ func armRetention(b *batch, t *touched, now time.Time) error {
 	case mark.overBytes(p, t.head.Bytes):
 		ready = ceilMS(clock.RoundUp(now, MinRearm))
 	case p.MaxAgeMS > 0 && mark.RetentionKey == "":
-		ready = readyAt(now, p.age())
+		// Records may say that they are old: of what has expired already, again a whole bucket at once.
+		expires := uint64(max(t.oldest, 0)) + uint64(p.age().Milliseconds())
+		ready = min(readyAt(now, p.age()), max(expires, ceilMS(clock.RoundUp(now, MinRearm))))
 	case t.cached.head.Next == 0 && mark.RetentionKey == "":
 		ready = readyAt(now, MarkerBucket)
 	default:
