@@ -57,6 +57,9 @@ func (b *bucket) init(w *World) { b.w = w }
 func (b *bucket) perform(c *call) bool {
 	switch c.op {
 	case OpBucketPut, OpBucketGet, OpBucketStat:
+		if len(b.w.pending) > 0 && c.op != OpBucketPut {
+			b.w.lookedAt(c.key, "")
+		}
 		if err := objstore.CheckKey(c.key); err != nil {
 			c.fail(err, nil)
 			return false

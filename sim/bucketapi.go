@@ -56,7 +56,7 @@ func (b *nodeBucket) Put(ctx context.Context, key string, body []byte, opt objst
 		c.mask = objstore.ErrUnknown
 		w.Mark("fault/put-unknown-effect")
 	case !w.cfg.Embedded && w.fault.Chance(f.PutUnknownLate):
-		c.late = b.lateness(opt)
+		c.late = w.putLateness(opt)
 		w.Mark("fault/put-unknown-late")
 	}
 	c = b.send(ctx, c, 0)
@@ -65,10 +65,9 @@ func (b *nodeBucket) Put(ctx context.Context, key string, body []byte, opt objst
 	return err
 }
 
-// lateness draws when a late put has its effect: mostly before its NotAfter, and
+// putLateness draws when a late put has its effect: mostly before its NotAfter, and
 // often just before it, since that is when it hurts.
-func (b *nodeBucket) lateness(opt objstore.PutOptions) int64 {
-	w := b.inc.node.w
+func (w *World) putLateness(opt objstore.PutOptions) int64 {
 	late := 1 + int64(w.fault.Between(0, w.faults.PutLateMax))
 	left := opt.NotAfter.UnixNano() - w.now
 	if opt.NotAfter.IsZero() || left <= 0 {

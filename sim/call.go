@@ -77,6 +77,7 @@ type call struct {
 	done  bool  // effected
 	owned bool  // the arguments are copies
 	late  int64 // above 0: the effect is to come so much after the answer
+	seen  bool  // detached, and what it would write was read since
 	back  int64 // how long the answer takes
 	ev    *event
 	at    int // in w.readyCalls, -1 if not there
@@ -336,6 +337,7 @@ func (w *World) effect(c *call) {
 	w.emit(e)
 	if changed {
 		w.boundary()
+		w.ordered(c)
 	}
 	w.cut(c.inc, c.op, c.step, After, c.write)
 	if c.mask != nil && c.err == nil {
@@ -345,6 +347,7 @@ func (w *World) effect(c *call) {
 		if w.cfg.Embedded {
 			c.inc.late = slices.DeleteFunc(c.inc.late, func(l *call) bool { return l == c })
 		}
+		w.landed(c, changed)
 		w.free(c)
 		return
 	}
@@ -401,6 +404,52 @@ func (w *World) detach(c *call) {
 	}
 	if w.cfg.Embedded {
 		c.inc.late = append(c.inc.late, c)
+	}
+	if c.op == OpCommit || c.op == OpBucketPut {
+		w.pending = append(w.pending, c)
+	}
+}
+
+// ordered marks an effect that overtook an earlier call of the same process.
+func (w *World) ordered(c *call) {
+	if c.step < c.inc.newestEffect {
+		w.Mark("fault/reordered")
+		return
+	}
+	c.inc.newestEffect = c.step
+}
+
+// lookedAt notes that a key was read while calls without a caller are on their way: what they
+// will write was not seen then.
+func (w *World) lookedAt(key, end string) {
+	for _, c := range w.pending {
+		k := c.key
+		if c.op == OpCommit {
+			if len(c.batch.Ops) == 0 {
+				continue
+			}
+			k = c.batch.Ops[0].Key
+		}
+		c.seen = c.seen || k == key || end != "" && k >= key && k < end
+	}
+}
+
+// landed marks what a call that nobody waited for did.
+func (w *World) landed(c *call, changed bool) {
+	w.pending = slices.DeleteFunc(w.pending, func(l *call) bool { return l == c })
+	if !changed || c.op != OpCommit && c.op != OpBucketPut {
+		return
+	}
+	what := "commit"
+	if c.op == OpBucketPut {
+		what = "put"
+	}
+	w.Mark("late/" + what)
+	if c.inc.dead {
+		w.Mark("late/" + what + "-of-the-dead")
+	}
+	if c.seen {
+		w.Mark("late/" + what + "-after-a-read")
 	}
 }
 

@@ -53,6 +53,9 @@ func TestChaosMeetsEverything(t *testing.T) {
 		"fault/store-unavailable", "fault/commit-unknown-no-effect", "fault/commit-unknown-effect", "fault/commit-unknown-late",
 		"fault/commit-slow", "fault/scan-short", "fault/session-late", "fault/session-early", "fault/throttle", "fault/bucket-read-error",
 		"fault/put-unknown-no-effect", "fault/put-unknown-effect", "fault/put-unknown-late", "fault/delete-unknown", "fault/delete-partial",
+		"fault/commit-unavailable", "fault/session-answer-lost", "fault/dead-late", "fault/died-before-effect", "fault/reordered",
+		"late/commit", "late/commit-of-the-dead", "late/commit-after-a-read", "late/put", "late/put-of-the-dead", "late/put-after-a-read",
+		"store/session-ended-of-the-living", "store/session-ended-with-the-dead", "store/scan-interleaved",
 		"fault/list-lag", "fault/corrupt-read", "fault/truncate-read", "fault/unreachable", "net/request-lost", "net/answer-lost",
 	} {
 		require.NotZero(t, w.Marks()[mark], mark)

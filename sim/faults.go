@@ -9,14 +9,19 @@ type Faults struct {
 	// StoreLatency, BucketLatency and NetLatency hold for each direction of a call.
 	StoreLatency, BucketLatency, NetLatency Latency
 
-	// StoreUnavailable is the chance that a read or a session call fails without
-	// an effect.
+	// StoreUnavailable is the chance that a read or a session call fails, a read without an
+	// effect; of the others, in the shared world, half have it and lose their answer.
 	StoreUnavailable float64
+	// CommitUnavailable is the chance that a commit is refused for now, without an effect.
+	CommitUnavailable float64
 	// The chances that a commit is answered ErrUnknown: without an effect, with
 	// it, or with an effect that lands up to CommitLateMax later, when its
 	// conditions are judged, whether the caller lives or not.
 	CommitUnknownNoEffect, CommitUnknownEffect, CommitUnknownLate float64
 	CommitLateMax                                                 time.Duration
+	// DeadLate is the chance that a commit or a put which a killed process had under way, in the
+	// shared world, lands as late as one whose outcome is unknown may, and not in its usual time.
+	DeadLate float64
 	// CommitSlow is the chance that a commit is on its way for up to CommitSlowMax:
 	// others overtake it, so that conflicts come in storms.
 	CommitSlow    float64
@@ -85,6 +90,9 @@ func (w *World) SetOutage(store, bucket bool) { w.storeDown, w.bucketDown = stor
 func (n *Node) Partition(store, bucket, net bool) {
 	n.cutStore, n.cutBucket, n.cutNet = store, bucket, net
 }
+
+// DropKills forgets the kills that are planned and have not struck.
+func (w *World) DropKills() { w.kills = nil }
 
 // isCut tells whether the node cannot reach what the call is for.
 func (w *World) isCut(inc *Incarnation, op Op) bool {

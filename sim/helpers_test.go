@@ -43,7 +43,7 @@ func everyFault() sim.Faults {
 	lat := sim.Latency{Base: 100 * time.Microsecond, Jitter: 3 * time.Millisecond, Tail: 6}
 	return sim.Faults{
 		StoreLatency: lat, BucketLatency: lat, NetLatency: lat,
-		StoreUnavailable: 0.03, CommitUnknownNoEffect: 0.03, CommitUnknownEffect: 0.03, CommitUnknownLate: 0.03,
+		StoreUnavailable: 0.1, CommitUnavailable: 0.03, DeadLate: 0.5, CommitUnknownNoEffect: 0.03, CommitUnknownEffect: 0.03, CommitUnknownLate: 0.03,
 		CommitLateMax: 5 * time.Second, CommitSlow: 0.1, CommitSlowMax: 50 * time.Millisecond, ScanShort: 0.2,
 		SessionLate: 0.2, SessionEarly: 0.1, SessionLateMax: 10 * time.Second,
 		BucketThrottle: 0.03, BucketReadError: 0.03, PutUnknownNoEffect: 0.03, PutUnknownEffect: 0.03, PutUnknownLate: 0.05,

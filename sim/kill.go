@@ -130,12 +130,16 @@ func (w *World) settleCalls(inc *Incarnation) {
 		switch {
 		case !c.write || w.fault.Chance(0.5):
 			w.unsend(c)
+			if c.write {
+				w.Mark("fault/died-before-effect")
+			}
 		case w.cfg.Embedded:
 			w.unsend(c)
 			c.t = nil
 			w.effect(c)
 		default:
 			w.detach(c)
+			w.postpone(c)
 		}
 	}
 	late := inc.late
@@ -144,8 +148,28 @@ func (w *World) settleCalls(inc *Incarnation) {
 		w.unsend(c)
 		if w.fault.Chance(0.5) {
 			w.effect(c)
+		} else {
+			w.landed(c, false)
 		}
 	}
+}
+
+// postpone lets a call of the dead, which is on its way, take as long as the contract allows: a commit whatever
+// time it likes, a put until its NotAfter.
+func (w *World) postpone(c *call) {
+	if c.op != OpCommit && c.op != OpBucketPut || !w.fault.Chance(w.faults.DeadLate) {
+		return
+	}
+	late := int64(0)
+	if c.op == OpCommit {
+		late = w.commitLateness()
+	} else {
+		late = w.putLateness(c.put)
+	}
+	w.unsend(c)
+	c.ev = w.schedule(w.now + late)
+	c.ev.call = c
+	w.Mark("fault/dead-late")
 }
 
 // unwind ends the tasks of a dead incarnation in the order of their ids, running

@@ -110,6 +110,8 @@ type Incarnation struct {
 	late        []*call   // may take effect after their answer; embedded world only
 	rpcs        []*rpc
 	kill        *Kill // what ended it, if that was planned
+
+	newestEffect int // step of the newest call that has changed something
 }
 
 func newIncarnation(n *Node, num int) *Incarnation {

@@ -92,8 +92,12 @@ func (s *store) get(c *call) {
 		c.fail(metastore.ErrTooLarge, nil)
 		return
 	}
+	late := len(s.w.pending) > 0
 	c.recs = make([]metastore.Record, len(c.names))
 	for i, k := range c.names {
+		if late {
+			s.w.lookedAt(k, "")
+		}
 		if r, ok := s.tab.get(k); ok {
 			c.recs[i] = r.Record
 		} else {
@@ -126,6 +130,22 @@ func (s *store) scan(c *call) {
 		return true
 	})
 	c.recs, c.more = recs, more
+	if len(s.w.pending) > 0 {
+		s.w.lookedAt(c.ranges[0].Start, c.ranges[0].End)
+	}
+	if t := c.t; t != nil {
+		if t.scan.more && t.scan.end == c.ranges[0].End && t.scan.start < c.ranges[0].Start && t.scan.rev != s.rev {
+			s.w.Mark("store/scan-interleaved")
+		}
+		t.scan = scanned{c.ranges[0].Start, c.ranges[0].End, s.rev, more}
+	}
+}
+
+// scanned is the page that a task read last.
+type scanned struct {
+	start, end string
+	rev        metastore.Version
+	more       bool
 }
 
 func (s *store) peek(c *call) {
@@ -367,6 +387,11 @@ func (s *store) extend(x *session) {
 	x.timer = w.schedule(w.now + in)
 	x.timer.fn = func() {
 		x.timer = nil
+		if x.inc.dead {
+			w.Mark("store/session-ended-with-the-dead")
+		} else {
+			w.Mark("store/session-ended-of-the-living")
+		}
 		s.end(x, nil)
 	}
 }

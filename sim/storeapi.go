@@ -35,10 +35,15 @@ func (s *nodeStore) sendStore(ctx context.Context, c *call) *call {
 	case w.isCut(s.inc, c.op):
 		c.refuse, extra = metastore.ErrUnavailable, w.outageDelay()
 	case w.fault.Chance(w.faults.StoreUnavailable):
-		c.refuse = metastore.ErrUnavailable
-		w.Mark("fault/store-unavailable")
+		if c.write && !w.cfg.Embedded && w.fault.Chance(0.5) {
+			c.mask = metastore.ErrUnavailable
+			w.Mark("fault/session-answer-lost")
+		} else {
+			c.refuse = metastore.ErrUnavailable
+			w.Mark("fault/store-unavailable")
+		}
 	}
-	if (c.op == OpGet || c.op == OpScan) && w.fault.Chance(w.faults.ReadSlow) {
+	if (c.op == OpGet || c.op == OpScan || c.op == OpPeek) && w.fault.Chance(w.faults.ReadSlow) {
 		extra += int64(w.fault.Between(0, w.faults.ReadSlowMax))
 		w.Mark("fault/read-slow")
 	}
@@ -109,6 +114,9 @@ func (s *nodeStore) Commit(ctx context.Context, b metastore.Batch) (metastore.Ve
 	switch {
 	case w.isCut(s.inc, OpCommit):
 		c.refuse, extra = metastore.ErrUnknown, w.outageDelay()
+	case w.fault.Chance(f.CommitUnavailable):
+		c.refuse = metastore.ErrUnavailable
+		w.Mark("fault/commit-unavailable")
 	case w.fault.Chance(f.CommitUnknownNoEffect):
 		c.refuse = metastore.ErrUnknown
 		w.Mark("fault/commit-unknown-no-effect")
@@ -116,7 +124,7 @@ func (s *nodeStore) Commit(ctx context.Context, b metastore.Batch) (metastore.Ve
 		c.mask = metastore.ErrUnknown
 		w.Mark("fault/commit-unknown-effect")
 	case w.fault.Chance(f.CommitUnknownLate):
-		c.late = 1 + int64(w.fault.Between(0, f.CommitLateMax))
+		c.late = w.commitLateness()
 		w.Mark("fault/commit-unknown-late")
 	}
 	if w.fault.Chance(f.CommitSlow) {
@@ -130,6 +138,11 @@ func (s *nodeStore) Commit(ctx context.Context, b metastore.Batch) (metastore.Ve
 		ver = 0
 	}
 	return ver, err
+}
+
+// commitLateness draws how much later than usual a commit lands.
+func (w *World) commitLateness() int64 {
+	return 1 + int64(w.fault.Between(0, w.faults.CommitLateMax))
 }
 
 // OpenSession starts a session.

@@ -36,6 +36,7 @@ type task struct {
 	op    Op
 	call  *call  // the dependency call that it waits for
 	timer *event // that wakes it
+	scan  scanned
 
 	// The context whose end wakes it, and its place among those who wait for it.
 	on             *simCtx
@@ -130,7 +131,7 @@ func (w *World) turn(t *task) {
 // recycle keeps the coroutine of an ended task for another body.
 func (w *World) recycle(t *task) {
 	t.name, t.inc, t.ctx, t.fn, t.seenCtx, t.seenSrc = "", nil, nil, nil, nil, nil
-	t.step, t.op, t.call = 0, 0, nil
+	t.step, t.op, t.call, t.scan = 0, 0, nil, scanned{}
 	w.freeTasks = append(w.freeTasks, t)
 }
 

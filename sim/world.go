@@ -85,6 +85,7 @@ type World struct {
 
 	ready      []*task // may take a turn
 	readyCalls []*call // their effect may happen
+	pending    []*call // commits and puts that are on their way, and nobody waits for
 	cur        *task   // whose turn it is
 	running    bool    // inside Run
 	stopped    bool

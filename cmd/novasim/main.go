@@ -7,6 +7,7 @@
 //	novasim -cut all -scenario FILE           a script, killed at every step
 //	novasim -seed 42 -minimize                the least of it that still fails
 //	novasim -replay FILE -html PAGE           a saved run, to be looked at
+//	novasim -duration 8h -failures FILE       as many as there is time for; those that fail are noted
 //	novasim -bench                            how fast it is
 //
 // Exit status: 0 all held, 1 an invariant broke, 2 wrong usage, 3 the simulator
@@ -47,6 +48,11 @@ type flags struct {
 	bench    bool
 	stopAt   bool
 	reading
+	steps    int
+	twice    bool
+	hashes   string
+	failures string
+	profile  string
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -72,7 +78,12 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	fs.StringVar(&f.cut, "cut", "", "kill the scenario's nodes: `all`, sample:N, or STEP:before, STEP:after")
 	fs.StringVar(&f.output, "output", "text", "text or json")
 	fs.BoolVar(&f.bench, "bench", false, "measure simulated steps per second")
-	fs.BoolVar(&f.stopAt, "fail-fast", true, "end a sweep at the first failure")
+	fs.BoolVar(&f.stopAt, "fail-fast", true, "end a sweep at the first failure; with -failures: false, unless given")
+	fs.IntVar(&f.steps, "steps", 0, "end each seed of a sweep after so `many` steps, without its phase of convergence")
+	fs.BoolVar(&f.twice, "twice", false, "run each seed of a sweep twice, and compare")
+	fs.StringVar(&f.hashes, "hashes", "", "write the hash of each seed of a sweep to this `file`, to be compared with another")
+	fs.StringVar(&f.failures, "failures", "", "append the seeds of a sweep that fail to this `file`, each as it fails, and go on")
+	fs.StringVar(&f.profile, "profile", "", "write a profile of -bench to this `file`, for go tool pprof")
 	f.reading.register(fs)
 	given := map[string]bool{}
 	switch err := fs.Parse(args); {
@@ -99,6 +110,12 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return usage("a -scenario is played under one seed: give -seed instead of -seeds or -duration")
 	case f.bench && (f.scenario != "" || f.seeds > 0 || f.duration > 0 || given["seed"]):
 		return usage("-bench takes no -scenario, -seed, -seeds or -duration")
+	case f.profile != "" && !f.bench:
+		return usage("-profile is of -bench")
+	case f.steps < 0:
+		return usage("-steps must be above 0")
+	case (f.steps > 0 || f.twice || f.hashes != "" || f.failures != "") && f.seeds == 0 && f.duration == 0:
+		return usage("-steps, -twice, -hashes and -failures are of a sweep: give them with -seeds or -duration")
 	case f.duration < 0:
 		return usage("-duration must be above 0")
 	case given["seed"] && (f.seeds > 0 || f.duration > 0):
@@ -106,6 +123,9 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	}
 	if wrong := f.misread(given); wrong != "" {
 		return usage("%s", wrong)
+	}
+	if f.failures != "" && !given["fail-fast"] {
+		f.stopAt = false
 	}
 	c := &command{flags: f, out: out, errOut: errOut}
 	switch {

@@ -128,39 +128,3 @@ func (c *command) cutAll(script *play.Script, limit int) int {
 	}
 	return status(rep.FirstFinding)
 }
-
-// benchReport is the JSON of a benchmark.
-type benchReport struct {
-	Steps   int     `json:"steps"`
-	Seeds   int     `json:"seeds"`
-	Wall    float64 `json:"wall_seconds"`
-	PerSec  float64 `json:"steps_per_second"`
-	Virtual float64 `json:"virtual_seconds"`
-	Ratio   float64 `json:"virtual_over_wall"`
-}
-
-// benchmark runs seeds one after another on one processor, with all checkers on, for
-// ten seconds at least.
-func (c *command) benchmark() int {
-	start := time.Now()
-	var r benchReport
-	for seed := c.first; time.Since(start) < 10*time.Second; seed++ {
-		o := play.Seed(seed, play.Options{})
-		if o.Finding != nil {
-			fmt.Fprintf(c.errOut, "novasim: seed %d broke: %v\n", seed, o.Finding)
-			return status(o.Finding)
-		}
-		r.Seeds++
-		r.Steps += o.Steps
-		r.Virtual += o.Virtual.Seconds()
-	}
-	r.Wall = time.Since(start).Seconds()
-	r.PerSec, r.Ratio = float64(r.Steps)/r.Wall, r.Virtual/r.Wall
-	if c.output == "json" {
-		c.json(r)
-		return exitHeld
-	}
-	fmt.Fprintf(c.out, "%d seeds, %d steps in %.1f s on one processor with all checkers on: %.0f steps/s, %.0f times real time\n",
-		r.Seeds, r.Steps, r.Wall, r.PerSec, r.Ratio)
-	return exitHeld
-}

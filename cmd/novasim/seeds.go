@@ -4,11 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nova-store/nova/sim"
@@ -105,98 +101,4 @@ func (c *command) one() int {
 		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n%s", o.Finding.Report(), o.Plan, replay, nextOf(c.seed))
 	}
 	return status(o.Finding)
-}
-
-// sweepReport is the JSON of many runs.
-type sweepReport struct {
-	Seeds   int            `json:"seeds"`
-	Verdict string         `json:"verdict"`
-	Broken  []report       `json:"broken"`
-	Steps   int            `json:"steps"`
-	Virtual float64        `json:"virtual_seconds"`
-	Wall    float64        `json:"wall_seconds"`
-	Marks   map[string]int `json:"marks"`
-	Replay  string         `json:"replay,omitempty"`
-}
-
-// sweep runs seeds until all are done, the time is over, or one broke.
-func (c *command) sweep() int {
-	start := time.Now()
-	var mu sync.Mutex
-	var next atomic.Uint64
-	next.Store(c.first)
-	marks := sim.Marks{}
-	var broken []play.Outcome
-	steps, n := 0, 0
-	var virtual time.Duration
-	worker := func() {
-		for {
-			seed := next.Add(1) - 1
-			if c.seeds > 0 && seed >= c.first+uint64(c.seeds) || c.duration > 0 && time.Since(start) > c.duration {
-				return
-			}
-			mu.Lock()
-			stop := c.stopAt && len(broken) > 0
-			mu.Unlock()
-			if stop {
-				return
-			}
-			o := play.Seed(seed, play.Options{})
-			mu.Lock()
-			n++
-			steps += o.Steps
-			virtual += o.Virtual
-			marks.Add(o.Marks)
-			if o.Finding != nil {
-				broken = append(broken, o)
-			}
-			mu.Unlock()
-		}
-	}
-	parallel(c.parallel, worker)
-	wall := time.Since(start)
-	slices.SortFunc(broken, func(a, b play.Outcome) int { return int(int64(a.Seed) - int64(b.Seed)) })
-	var first *sim.Finding
-	plan := ""
-	r := sweepReport{Seeds: n, Verdict: "held", Broken: []report{}, Steps: steps, Virtual: virtual.Seconds(), Wall: wall.Seconds(), Marks: marks}
-	for i := range broken {
-		if first == nil {
-			first, plan = broken[i].Finding, broken[i].Plan
-			r.Verdict, r.Replay = "broken", fmt.Sprintf("novasim -seed %d", broken[i].Seed)
-		}
-		r.Broken = append(r.Broken, newReport(&broken[i], 0))
-	}
-	if c.output == "json" {
-		c.json(r)
-		return status(first)
-	}
-	fmt.Fprintf(c.out, "%d seeds %s: %d steps, %v of virtual time in %v (%.0f steps/s), %d broken\n",
-		n, r.Verdict, steps, virtual.Round(time.Second), wall.Round(time.Millisecond), float64(steps)/wall.Seconds(), len(broken))
-	for _, name := range slices.Sorted(maps.Keys(marks)) {
-		fmt.Fprintf(c.out, "  %8d  %s\n", marks[name], name)
-	}
-	if first != nil {
-		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n", first.Report(), plan, r.Replay)
-	}
-	return status(first)
-}
-
-// parallel runs n workers at once, each to its end. A panic in one is the caller's.
-func parallel(n int, worker func()) {
-	var wg sync.WaitGroup
-	var failed atomic.Pointer[any]
-	for range n {
-		wg.Go(func() {
-			defer func() {
-				if r := recover(); r != nil {
-					failed.CompareAndSwap(nil, &r)
-				}
-			}()
-			worker()
-		})
-	}
-	wg.Wait()
-	if r := failed.Load(); r != nil {
-		panic(*r)
-	}
 }

@@ -50,7 +50,10 @@ func (p *plan) String() string {
 		}
 	}
 	if c := p.chaos; c.every > 0 {
-		line("chaos    each %v at most; down for %v at most", c.every, c.down)
+		line("chaos    each %v at most; down for %v at most, stopped for %v", c.every, c.down, c.pauseMost)
+	}
+	if p.sleep > 0 {
+		line("sleep    all is down for %v", p.sleep)
 	}
 	line("faults   %s", strings.Join(p.names, ", "))
 	f := p.config.Faults

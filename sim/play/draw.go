@@ -19,10 +19,12 @@ type plan struct {
 	writers   []writerPlan
 	readers   int
 	lives     livesPlan
-	retired   string        // a node that is stopped for good, and its star decommissioned
-	retiredAt time.Duration // when
-	garbage   bool          // markers that nobody can read are among the others
-	stall     float64       // the chance that a node stops once it has put an object that nothing names yet
+	retired   string          // a node that is stopped for good, and its star decommissioned
+	retiredAt time.Duration   // when
+	garbage   bool            // markers that nobody can read are among the others
+	joins     []time.Duration // when each node is started first
+	sleep     time.Duration   // for how long all is down, in the middle of it; 0: not at all
+	stall     float64         // the chance that a node stops once it has put an object that nothing names yet
 	streams   []string
 	chaos     chaosPlan
 	names     []string // of the faults that are on
@@ -33,7 +35,9 @@ type plan struct {
 type chaosPlan struct {
 	every                                          time.Duration
 	kill, pause, cut, drain, expire, outage, clock float64
+	leave, storm                                   float64
 	down                                           time.Duration // how long a node stays dead, at most
+	pauseMost                                      time.Duration // how long one is stopped, at most
 	skew                                           time.Duration // a clock that is set again is off by so much at most
 }
 
@@ -52,6 +56,7 @@ func draw(seed uint64) plan {
 	p.drawBundles(sim.NewRand(seed, "bundles"))
 	p.drawRetired(sim.NewRand(seed, "decommission"))
 	p.drawReads(sim.NewRand(seed, "reads"))
+	p.drawMore(sim.NewRand(seed, "more"))
 	switch {
 	case p.config.Embedded && r.Chance(0.3):
 		p.contend(r)
@@ -120,6 +125,57 @@ func (p *plan) drawReads(r *sim.Rand) {
 	}
 }
 
+// drawMore draws the rarer things: what nodes do beside dying, refusals, effects that outlive a
+// process by long, listings that lag, and a sleep of months.
+func (p *plan) drawMore(r *sim.Rand) {
+	f, c, t := &p.config.Faults, &p.chaos, p.nodes[0].Timing
+	c.pauseMost = 2 * c.down
+	p.joins = make([]time.Duration, len(p.nodes))
+	if p.on(r, "commit-unavailable", 0.2) {
+		f.CommitUnavailable = strength(r)
+	}
+	if c.every > 0 && p.on(r, "storms", 0.2) {
+		c.storm = 0.3
+	}
+	if p.on(r, "months", 0.15) {
+		p.lives.age, p.lives.backdate = 90*24*time.Hour, 100*24*time.Hour
+		for i := range p.lives.policies {
+			p.lives.policies[i] = p.lives.drawPolicy(r)
+		}
+	}
+	if p.on(r, "sleep", 0.1) {
+		p.sleep = time.Hour << r.N(12)
+	}
+	if p.config.Embedded {
+		if half := t.MaxClockSkew / 2; c.every > 0 && half > 0 && p.on(r, "clock-steps", 0.3) {
+			c.clock, c.skew = 0.3, half
+		}
+		return
+	}
+	if p.on(r, "dead-late", 0.4) {
+		f.DeadLate = 0.5
+		f.CommitLateMax = max(f.CommitLateMax, ms(r, time.Second, time.Minute))
+		f.PutLateMax = max(f.PutLateMax, ms(r, time.Second, time.Minute))
+	}
+	if p.retired != "" && p.on(r, "list-lag", 0.5) {
+		f.ListLag = ms(r, 0, t.RetireGrace)
+	}
+	if c.pause > 0 && p.on(r, "long-pauses", 0.3) {
+		c.pauseMost = 2 * t.OrphanGrace
+	}
+	if len(p.nodes) < 2 {
+		return
+	}
+	if c.every > 0 && p.on(r, "members-leave", 0.3) {
+		c.leave = 0.3
+	}
+	if p.on(r, "members-join", 0.3) {
+		for i := 1; i < len(p.joins); i++ {
+			p.joins[i] = ms(r, 0, time.Minute)
+		}
+	}
+}
+
 // drawRetired draws whether a star is decommissioned: the last one's, where another is left to serve.
 func (p *plan) drawRetired(r *sim.Rand) {
 	last := &p.nodes[len(p.nodes)-1]
@@ -155,6 +211,7 @@ func (p *plan) crawl(r *sim.Rand) {
 		p.setClock(r, i)
 	}
 	f := &p.config.Faults
+	p.joins, p.sleep = make([]time.Duration, len(p.nodes)), 0
 	f.CommitSlow, f.CommitSlowMax = 0.1+float64(r.N(4))*0.1, 2*t.OrphanGrace
 	f.DeletePartial = 0.3
 	f.BucketReadError = []float64{0, 0.1, 0.5}[r.N(3)]

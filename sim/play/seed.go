@@ -3,7 +3,6 @@ package play
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/nova-store/nova/sim"
@@ -32,6 +31,9 @@ type Options struct {
 	Decisions *sim.Decisions
 	// MaxSteps, if above 0, ends the run after so many steps.
 	MaxSteps int
+	// Short, if above 0, ends the run of a seed after so many steps, or where its phase with faults ends: what has held until
+	// then is its verdict.
+	Short int
 }
 
 func (o *Options) attach(w *sim.World) {
@@ -58,6 +60,9 @@ func (p *plan) play(opt Options) Outcome {
 	if opt.MaxSteps > 0 {
 		cfg.MaxSteps = opt.MaxSteps
 	}
+	if opt.Short > 0 {
+		cfg.MaxSteps = opt.Short
+	}
 	g := newGame(cfg)
 	defer g.w.Close()
 	opt.attach(g.w)
@@ -66,8 +71,8 @@ func (p *plan) play(opt Options) Outcome {
 		g.configure(n)
 		g.w.Node(n.Name).SetClock(p.skews[i], p.drifts[i])
 	}
-	for _, name := range g.order {
-		g.up(name)
+	for i, name := range g.order {
+		g.join(name, p.joins[i])
 	}
 	for i, wp := range p.writers {
 		g.goClient(fmt.Sprintf("w%d", i), func(ctx context.Context, c *sim.Client) { g.write(ctx, c, p, wp) })
@@ -93,12 +98,19 @@ func (p *plan) play(opt Options) Outcome {
 		g.chaos(p.chaos)
 	}
 	g.w.RunUntil(func() bool { return g.clients == 0 }, safetyMost)
+	if opt.Short > 0 {
+		return g.outcome(cfg.Seed, p.names)
+	}
+	if p.sleep > 0 && g.clients == 0 {
+		g.sleepThrough(p)
+	}
 	if !p.garbage { // which it finds, until the auditor has discarded it
 		g.verify() // in the middle of everything
 	}
 	converged := false
 	if g.w.Found() == nil {
 		g.chaosOver = true
+		g.w.DropKills()
 		converged = g.converge(bound(p.nodes[0]))
 		g.finish(converged)
 	}
@@ -122,67 +134,4 @@ func bound(n NodeConfig) time.Duration {
 func (g *game) outcome(seed uint64, faults []string) Outcome {
 	return Outcome{Seed: seed, Finding: g.w.Found(), Steps: g.w.Steps(), Virtual: g.w.Elapsed(),
 		Hash: g.w.Hash(), Faults: faults, Marks: g.w.Marks()}
-}
-
-// stall has a node stop, now and then, between the PUT of a settled object and the commit that
-// would name it, for about as long as an orphan may grow old.
-func (g *game) stall(chance float64, grace time.Duration) {
-	r := g.w.Stream("stall")
-	g.w.OnBucket(func(e *sim.BucketEffect) {
-		if e.Delete || e.Inc == nil || e.Inc.Dead() || g.chaosOver || !strings.HasPrefix(e.Key, "settled/") || !r.Chance(chance) {
-			return
-		}
-		g.w.Mark("chaos/stall")
-		inc := e.Inc
-		inc.Pause()
-		g.w.At(grace+r.Between(0, grace), inc.Resume)
-	})
-}
-
-// chaos starts what befalls the nodes while clients work.
-func (g *game) chaos(c chaosPlan) {
-	r := g.w.Topology()
-	client := g.w.Client("chaos")
-	client.Go(func(ctx context.Context) {
-		for g.clients > 0 && !g.chaosOver && g.w.Found() == nil {
-			if client.Clock().Sleep(ctx, r.Between(c.every/2, c.every)) != nil || g.chaosOver {
-				return
-			}
-			name := g.order[r.N(len(g.order))]
-			node := g.w.Node(name)
-			inc := node.Current()
-			if inc == nil {
-				continue
-			}
-			switch {
-			case r.Chance(c.kill):
-				g.w.Mark("chaos/kill")
-				inc.Kill()
-				g.restartAfter(name, r.Between(0, c.down))
-			case r.Chance(c.drain):
-				g.w.Mark("chaos/drain")
-				inc.Interrupt()
-			case r.Chance(c.pause):
-				g.w.Mark("chaos/pause")
-				inc.Pause()
-				g.w.At(r.Between(0, 2*c.down), func() { inc.Resume() })
-			case r.Chance(c.cut):
-				g.w.Mark("chaos/partition")
-				node.Partition(r.Chance(0.5), r.Chance(0.5), r.Chance(0.3))
-				g.w.At(r.Between(0, c.down), func() { node.Partition(false, false, false) })
-			case r.Chance(c.clock):
-				g.w.Mark("chaos/clock-step")
-				node.SetClock(r.Between(-c.skew, c.skew), 0)
-			case r.Chance(c.outage):
-				g.w.Mark("chaos/outage")
-				g.w.SetOutage(r.Chance(0.5), r.Chance(0.5))
-				g.w.At(r.Between(0, c.down), func() { g.w.SetOutage(false, false) })
-			case r.Chance(c.expire):
-				if id := g.w.StoreView().Session("cluster/routes/" + name); id != 0 {
-					g.w.Mark("chaos/expire")
-					g.w.ExpireSession(id)
-				}
-			}
-		}
-	})
 }

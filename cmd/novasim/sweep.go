@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/play"
+)
+
+// sweepReport is the JSON of many runs.
+type sweepReport struct {
+	Seeds   int            `json:"seeds"`
+	Verdict string         `json:"verdict"`
+	Broken  []report       `json:"broken"`
+	Steps   int            `json:"steps"`
+	Virtual float64        `json:"virtual_seconds"`
+	Wall    float64        `json:"wall_seconds"`
+	Marks   map[string]int `json:"marks"`
+	Replay  string         `json:"replay,omitempty"`
+}
+
+// sweeping is a sweep under way.
+type sweeping struct {
+	c     *command
+	start time.Time
+	next  atomic.Uint64 // seed
+	files []*os.File
+
+	mu      sync.Mutex
+	report  sweepReport
+	virtual time.Duration
+	marks   sim.Marks
+	broken  []play.Outcome
+	hashes  map[uint64]string // a line for each seed, if a list is asked for
+	failed  error             // of a file
+}
+
+// sweep runs seeds until all are done, the time is over, or one broke and that is to end it.
+func (c *command) sweep() int {
+	s := &sweeping{c: c, start: time.Now(), marks: sim.Marks{}}
+	s.next.Store(c.first)
+	var failures *os.File
+	if c.failures != "" {
+		var err error
+		if failures, err = os.OpenFile(c.failures, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644); err != nil {
+			fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+			return exitUsage
+		}
+		defer failures.Close()
+	}
+	if c.hashes != "" {
+		// Before an hour's work, rather than after it.
+		if err := os.WriteFile(c.hashes, nil, 0o644); err != nil {
+			fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+			return exitUsage
+		}
+		s.hashes = map[uint64]string{}
+	}
+	parallel(c.parallel, func() {
+		for {
+			seed, ok := s.take()
+			if !ok {
+				return
+			}
+			o := play.Seed(seed, play.Options{Short: c.steps})
+			if c.twice {
+				s.again(&o)
+			}
+			s.done(&o, failures)
+		}
+	})
+	if err := s.writeHashes(); err != nil {
+		s.failed = err
+	}
+	if s.failed != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", s.failed)
+		return exitFailed
+	}
+	return s.print()
+}
+
+// take returns the next seed, if there is to be one.
+func (s *sweeping) take() (seed uint64, ok bool) {
+	s.mu.Lock()
+	stop := s.c.stopAt && len(s.broken) > 0 || s.failed != nil
+	s.mu.Unlock()
+	if stop || s.c.duration > 0 && time.Since(s.start) > s.c.duration {
+		return 0, false
+	}
+	seed = s.next.Add(1) - 1
+	return seed, s.c.seeds == 0 || seed-s.c.first < uint64(s.c.seeds)
+}
+
+// again runs the seed a second time: all of it must be the same.
+func (s *sweeping) again(o *play.Outcome) {
+	p := play.Seed(o.Seed, play.Options{Short: s.c.steps})
+	if o.Hash != p.Hash || o.Steps != p.Steps || o.Virtual != p.Virtual || !maps.Equal(o.Marks, p.Marks) {
+		o.Finding = &sim.Finding{Invariant: "harness", Object: fmt.Sprintf("seed %d", o.Seed), Step: min(o.Steps, p.Steps),
+			Text: fmt.Sprintf("it is not the same the second time: hash %016x after %d steps, and %016x after %d", o.Hash, o.Steps, p.Hash, p.Steps)}
+	}
+}
+
+// done adds a run up.
+func (s *sweeping) done(o *play.Outcome, failures *os.File) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.report.Seeds++
+	s.report.Steps += o.Steps
+	s.virtual += o.Virtual
+	s.marks.Add(o.Marks)
+	if s.hashes != nil {
+		s.hashes[o.Seed] = fmt.Sprintf("%d %016x %d", o.Seed, o.Hash, o.Steps)
+	}
+	if o.Finding == nil {
+		return
+	}
+	s.broken = append(s.broken, *o)
+	if failures == nil {
+		return
+	}
+	// One write a line, so that whoever follows the file, or comes after a machine that stopped, finds whole ones.
+	text, _, _ := strings.Cut(o.Finding.Text, "\n")
+	if _, err := fmt.Fprintf(failures, "novasim -seed %d\t%s\t%s\t%s\n", o.Seed, o.Finding.Invariant, o.Finding.Object, text); err != nil {
+		s.failed = err
+	}
+}
+
+// writeHashes writes the list, in order of the seeds.
+func (s *sweeping) writeHashes() (err error) {
+	if s.hashes == nil {
+		return nil
+	}
+	f, err := os.Create(s.c.hashes)
+	if err != nil {
+		return err
+	}
+	w := bufio.NewWriter(f)
+	for _, seed := range slices.Sorted(maps.Keys(s.hashes)) {
+		fmt.Fprintln(w, s.hashes[seed])
+	}
+	if err := w.Flush(); err != nil {
+		_ = f.Close() // the first error counts
+		return err
+	}
+	return f.Close()
+}
+
+// print reports the sweep and returns the exit status.
+func (s *sweeping) print() int {
+	c, r := s.c, &s.report
+	r.Verdict, r.Broken, r.Marks = "held", []report{}, s.marks
+	r.Virtual, r.Wall = s.virtual.Seconds(), time.Since(s.start).Seconds()
+	slices.SortFunc(s.broken, func(a, b play.Outcome) int { return int(int64(a.Seed) - int64(b.Seed)) })
+	var first *play.Outcome
+	for i := range s.broken {
+		if first == nil {
+			first = &s.broken[i]
+			r.Verdict, r.Replay = "broken", fmt.Sprintf("novasim -seed %d", first.Seed)
+		}
+		r.Broken = append(r.Broken, newReport(&s.broken[i], 0))
+	}
+	code := exitHeld
+	if first != nil {
+		code = status(first.Finding)
+	}
+	if c.output == "json" {
+		c.json(r)
+		return code
+	}
+	fmt.Fprintf(c.out, "%d seeds %s: %d steps, %v of virtual time in %.3fs (%.0f steps/s), %d broken\n",
+		r.Seeds, r.Verdict, r.Steps, s.virtual.Round(time.Second), r.Wall, float64(r.Steps)/r.Wall, len(s.broken))
+	for _, m := range s.marks.List() {
+		fmt.Fprintf(c.out, "  %8d  %s\n", m.Count, m.Name)
+	}
+	if first != nil {
+		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n", first.Finding.Report(), first.Plan, r.Replay)
+	}
+	return code
+}
+
+// parallel runs n workers at once, each to its end. A panic in one is the caller's.
+func parallel(n int, worker func()) {
+	var wg sync.WaitGroup
+	var failed atomic.Pointer[any]
+	for range n {
+		wg.Go(func() {
+			defer func() {
+				if r := recover(); r != nil {
+					failed.CompareAndSwap(nil, &r)
+				}
+			}()
+			worker()
+		})
+	}
+	wg.Wait()
+	if r := failed.Load(); r != nil {
+		panic(*r)
+	}
+}
