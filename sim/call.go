@@ -146,7 +146,7 @@ func (c *call) fail(err, also error) {
 		key = c.keys[0]
 	}
 	c.err = &callError{op: c.op, key: key, err: err, also: also}
-	c.recs, c.data, c.infos, c.errs = nil, nil, nil, nil
+	c.recs, c.more, c.data, c.infos, c.errs = nil, false, nil, nil, nil
 	if c.op == OpBucketDelete {
 		c.errs = slices.Repeat([]error{c.err}, len(c.names))
 	}

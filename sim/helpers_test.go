@@ -43,8 +43,8 @@ func everyFault() sim.Faults {
 	lat := sim.Latency{Base: 100 * time.Microsecond, Jitter: 3 * time.Millisecond, Tail: 6}
 	return sim.Faults{
 		StoreLatency: lat, BucketLatency: lat, NetLatency: lat,
-		StoreUnavailable: 0.1, CommitUnavailable: 0.03, DeadLate: 0.5, CommitUnknownNoEffect: 0.03, CommitUnknownEffect: 0.03, CommitUnknownLate: 0.03,
-		CommitLateMax: 5 * time.Second, CommitSlow: 0.1, CommitSlowMax: 50 * time.Millisecond, ScanShort: 0.2,
+		StoreUnavailable: 0.1, CommitUnavailable: 0.03, DeadLate: 1, CommitUnknownNoEffect: 0.03, CommitUnknownEffect: 0.03, CommitUnknownLate: 0.03,
+		CommitLateMax: 5 * time.Second, CommitSlow: 0.2, CommitSlowMax: 500 * time.Millisecond, ScanShort: 0.2,
 		SessionLate: 0.2, SessionEarly: 0.1, SessionLateMax: 10 * time.Second,
 		BucketThrottle: 0.03, BucketReadError: 0.03, PutUnknownNoEffect: 0.03, PutUnknownEffect: 0.03, PutUnknownLate: 0.05,
 		PutLateMax: time.Minute, DeleteUnknown: 0.05, DeletePartial: 0.05, ListLag: time.Second,
@@ -79,6 +79,9 @@ func busy(ctx context.Context, inc *sim.Incarnation) {
 				}
 				cancel()
 				page, _ := st.Scan(ctx, metastore.Prefix("k/"), 4)
+				if n := len(page.Records); page.More {
+					_, _ = st.Scan(ctx, metastore.Range{Start: page.Records[n-1].Key + "\x00", End: metastore.PrefixEnd("k/")}, 4)
+				}
 				object := fmt.Sprintf("slot/%d", clk.Rand()%8)
 				_ = b.Put(ctx, object, []byte(fmt.Sprint(len(page.Records))), inTime(inc))
 				_, _ = b.Get(ctx, object, 0, -1)

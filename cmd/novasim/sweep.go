@@ -32,7 +32,6 @@ type sweeping struct {
 	c     *command
 	start time.Time
 	next  atomic.Uint64 // seed
-	files []*os.File
 
 	mu      sync.Mutex
 	report  sweepReport
