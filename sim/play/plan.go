@@ -20,6 +20,7 @@ func (p *plan) fields() []field {
 		{"world", &p.config}, {"nodes", &p.nodes}, {"skews", &p.skews}, {"drifts", &p.drifts}, {"writers", &p.writers},
 		{"readers", &p.readers}, {"lives", &p.lives}, {"retired", &p.retired}, {"retired_at", &p.retiredAt},
 		{"garbage", &p.garbage}, {"stall", &p.stall}, {"streams", &p.streams}, {"chaos", &p.chaos}, {"names", &p.names},
+		{"joins", &p.joins}, {"sleep", &p.sleep},
 	}
 }
 
@@ -27,6 +28,7 @@ func (c *chaosPlan) fields() []field {
 	return []field{
 		{"every", &c.every}, {"kill", &c.kill}, {"pause", &c.pause}, {"partition", &c.cut}, {"drain", &c.drain},
 		{"expire", &c.expire}, {"outage", &c.outage}, {"clock", &c.clock}, {"down", &c.down}, {"skew", &c.skew},
+		{"leave", &c.leave}, {"storm", &c.storm}, {"pause_most", &c.pauseMost},
 	}
 }
 

@@ -63,6 +63,9 @@ func (p *plan) faultsOn() []string {
 	if p.stall > 0 {
 		on = append(on, fmt.Sprintf("stalled publishers %.4g", p.stall))
 	}
+	if p.sleep > 0 {
+		on = append(on, fmt.Sprintf("all asleep for %v", p.sleep))
+	}
 	if p.garbage {
 		on = append(on, "unreadable markers")
 	}
@@ -101,6 +104,8 @@ func (p *plan) reductions() []reduction {
 	add(p.retired != "", "the decommission", func(p *plan) { p.retired, p.retiredAt = "", 0 })
 	add(p.garbage, "unreadable markers", func(p *plan) { p.garbage = false })
 	add(p.stall > 0, "stalled publishers", func(p *plan) { p.stall = 0 })
+	add(p.sleep > 0, "the sleep", func(p *plan) { p.sleep = 0 })
+	add(slices.ContainsFunc(p.joins, func(d time.Duration) bool { return d > 0 }), "late joins", func(p *plan) { clear(p.joins) })
 	add(p.lives.backdate > 0, "old timestamps", func(p *plan) { p.lives.backdate = 0 })
 	add(slices.ContainsFunc(p.lives.policies, func(q catalog.Policy) bool { return q != catalog.Policy{} }), "policies at creation",
 		func(p *plan) { p.lives.policies = nil })
@@ -156,6 +161,7 @@ func (p *plan) keepNodes(at func(i int) bool) {
 			p.retired, p.retiredAt = "", 0
 		}
 	}
+	p.joins = keep(p.joins, at)
 	p.nodes, p.skews, p.drifts = keep(p.nodes, at), keep(p.skews, at), keep(p.drifts, at)
 }
 
