@@ -17,6 +17,9 @@ type Chain struct {
 	Rewritten  uint64 `json:"rewritten" doc:"First slot not known to be rewritten into settled objects."`
 	Trimmed    uint64 `json:"trimmed" doc:"First slot not known to be deleted."`
 	Head       uint64 `json:"head" doc:"First slot that no flight has taken, of the answering star's chain; else the checkpoint."`
+
+	DamagedFrom uint64 `json:"damaged_from,omitempty" doc:"First slot of a batch that is held back, since slots of it are damaged or missing."`
+	DamagedEnd  uint64 `json:"damaged_end,omitempty" doc:"The slot behind that batch; absent where nothing is held back."`
 }
 
 // ChainList is the body of GET /v1/chains.

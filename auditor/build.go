@@ -36,7 +36,9 @@ type unitResult struct {
 // whether it is of that kind.
 func (r *unitResult) note(bad *sourceError) bool {
 	switch {
-	case isCorrupt(bad.err):
+	case isCorrupt(bad.err) || errors.Is(bad.err, objstore.ErrNotFound):
+		// What is missing though the catalog, read again, still says that it is there, is lost, until somebody brings
+		// it back: others must not wait for it any more than for a bad checksum.
 		r.damaged = append(r.damaged, bad.portion.slot)
 	case lasting(bad.err):
 		r.unfit = append(r.unfit, bad)

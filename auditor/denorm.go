@@ -231,7 +231,7 @@ func (e *era) round(ctx context.Context, ms []catalog.BatchAt) (int, error) {
 	if err := e.killed(ctx, p.kill); err != nil {
 		return 0, err
 	}
-	f := &fates{failed: make(map[uint64]error), damaged: make(map[uint64]bool)}
+	f := &fates{failed: p.unreadable, damaged: make(map[uint64]bool)}
 	for _, units := range p.chunks {
 		e.write(ctx, units, f)
 		e.cache.dropRanges()
@@ -303,7 +303,7 @@ func (e *era) holdBack(ctx context.Context, m catalog.BatchAt, ruined []uint64) 
 	}
 	for _, slot := range ruined {
 		key := catalog.SlotKey(e.chain, slot)
-		e.a.log.Warn("a slot is damaged; its batch is held back until its streams are trimmed past it or removed",
+		e.a.log.Warn("a slot is damaged or missing; its batch is held back until its streams are trimmed past it or removed",
 			"object", key, "chain", e.chain, "first_slot", m.First, "end_slot", m.Batch.End)
 		e.j.emit(Event{Action: SlotDamaged, Chain: e.chain, Object: key, From: m.First, To: m.Batch.End})
 	}

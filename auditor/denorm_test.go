@@ -199,11 +199,16 @@ func TestDenormMissingSlot(t *testing.T) {
 		r.passes(ctx, a, 2, time.Second)
 		owed, err := r.cat.OwedBatches(ctx, s.chain, 0, 10)
 		require.NoError(t, err)
-		require.Len(t, owed, 1, "the catalog says that it is there: an error, not a loss that is passed over, and none of its siblings'")
+		require.Len(t, owed, 1, "the catalog says that it is there: held back, not passed over, and none of its siblings'")
 		require.Equal(t, uint64(0), owed[0].First)
-		require.False(t, owed[0].Batch.Damaged)
+		require.True(t, owed[0].Batch.Damaged)
 		data, _ := r.read(ctx, y, 0)
 		require.Len(t, data, 2)
+		for id, want := range map[catalog.StreamID]uint64{x: 0, y: 2} {
+			frontier, err := r.cat.FrontierOf(ctx, s.chain, id)
+			require.NoError(t, err)
+			require.Equal(t, want, frontier, "a stream that is not in it need not wait")
+		}
 	})
 }
 

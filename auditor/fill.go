@@ -93,6 +93,9 @@ func (e *era) lookFrom(ctx context.Context, id catalog.StreamID, l look) (near [
 	behind := 0
 	for page := 0; page < nearPages; page++ {
 		spans, more, err := e.a.cat.Spans(ctx, id, from, min(len(l.mine)+nearMost, spanPage))
+		if errors.Is(err, catalog.ErrCorruptValue) {
+			return near, true, nil // what lies behind it is left where it is
+		}
 		if err != nil {
 			return nil, false, err
 		}

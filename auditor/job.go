@@ -86,6 +86,7 @@ func (j *Job) finish(m *member, out Outcome, err error) {
 	stands := true
 	switch {
 	case err == nil && j.reg.Grouped:
+		a.backoff.succeeded(m.key)
 		// What became of each marker, the era has noted itself. For the position this one
 		// counts as standing: the next walk looks again.
 	case err == nil && out != Standing:
@@ -93,7 +94,10 @@ func (j *Job) finish(m *member, out Outcome, err error) {
 		stands = false
 	default:
 		wait := a.backoff.failed(due.PrimaryKey(), now)
-		if err != nil && !errors.Is(err, catalog.ErrMoved) {
+		if err != nil && j.reg.Grouped && !errors.Is(err, catalog.ErrMoved) {
+			a.backoff.failed(m.key, now) // or each marker of the chain would begin the same failing era
+		}
+		if err != nil && (!errors.Is(err, catalog.ErrMoved) || errors.Is(err, errLate)) {
 			a.log.Warn("a job failed", "queue", j.reg.Queue, "marker", due.Key, "again_in", wait, "err", err)
 		}
 	}

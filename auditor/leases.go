@@ -82,8 +82,8 @@ func (l *leases) release(ctx context.Context, h *lease) {
 	}
 }
 
-// retry releases what has leaked. Leases past their deadline, or of a session that is
-// gone, are in nobody's way: so the list is bounded by the jobs of one deadline.
+// retry releases what has leaked. A lease past its deadline is in nobody's way, and one of a session that is gone ends with
+// it: the first is tried once more and then left to the session, the second is forgotten. So the list is bounded by the jobs of one deadline.
 func (l *leases) retry(ctx context.Context) {
 	l.mu.Lock()
 	leaked := l.leaked
@@ -92,8 +92,13 @@ func (l *leases) retry(ctx context.Context) {
 	l.mu.Unlock()
 	now := l.a.clk.Now()
 	for i := range leaked {
-		if h := &leaked[i]; s != nil && h.session == s.ID() && now.Before(h.until) {
+		switch h := &leaked[i]; {
+		case s == nil || h.session != s.ID():
+		case now.Before(h.until):
 			l.release(ctx, h)
+		default:
+			// At its version: whoever took it over since is not disturbed.
+			_ = l.a.cat.Release(ctx, h.job, h.version)
 		}
 	}
 }

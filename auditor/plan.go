@@ -16,6 +16,8 @@ type plan struct {
 	// chunks are done one after the other. The slots of a chunk fit into the fetch
 	// cache together, so that each is read once.
 	chunks [][]unit
+	// unreadable are the slots of streams of which a span record does not decode.
+	unreadable map[uint64]error
 }
 
 // doomed are spans of one stream that are killed unread.
@@ -94,10 +96,17 @@ func (e *era) plan(ctx context.Context, ms []catalog.BatchAt) (plan, error) {
 	if err := e.readStreams(ctx, streams); err != nil {
 		return plan{}, err
 	}
-	var p plan
+	p := plan{unreadable: make(map[uint64]error)}
 	var pieces []piece
 	for _, s := range streams {
 		spans, err := e.held(ctx, s)
+		if errors.Is(err, catalog.ErrCorruptValue) {
+			// One span record that does not decode costs its stream's slots, and not the whole era.
+			for _, it := range s.items {
+				p.unreadable[it.Slot] = err
+			}
+			continue
+		}
 		if err != nil {
 			return plan{}, err
 		}

@@ -121,10 +121,11 @@ func (r *reap) take() []spooled {
 	return batch
 }
 
-// flush empties the spool at a pass's end.
+// flush empties the spool at a pass's end. A batch has as long as a pass may take, so that a bucket that hangs does not keep the
+// next pass, and with it every other duty, waiting for a whole job deadline.
 func (r *reap) flush(ctx context.Context) {
 	for ctx.Err() == nil && r.size() > 0 {
-		fctx, cancel := r.a.clk.WithTimeout(ctx, r.a.cat.Timing().JobDeadline)
+		fctx, cancel := r.a.clk.WithTimeout(ctx, min(r.a.cat.Timing().JobDeadline, r.a.opts.PassBudget))
 		r.deleteBatch(fctx)
 		cancel()
 	}

@@ -51,10 +51,8 @@ func (s *sealing) run(ctx context.Context) (catalog.ChainAt, error) {
 			}
 		}
 	}
-	for len(s.pending) > 0 {
-		if err := s.absorb(ctx); err != nil {
-			return catalog.ChainAt{}, err
-		}
+	if err := s.absorbAll(ctx); err != nil {
+		return catalog.ChainAt{}, err
 	}
 	if err := s.announce(ctx, slot); err != nil {
 		return catalog.ChainAt{}, err
@@ -66,6 +64,15 @@ func (s *sealing) run(ctx context.Context) (catalog.ChainAt, error) {
 		}
 	}
 	return s.a.cat.SealChain(ctx, s.fence.Chain, slot, end)
+}
+
+func (s *sealing) absorbAll(ctx context.Context) error {
+	for len(s.pending) > 0 {
+		if err := s.absorb(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // announce notes, before the seal of a slot is put, that it and the W−1 after it may be.
@@ -110,6 +117,11 @@ func (s *sealing) look(ctx context.Context, slot uint64) (slotFate, catalog.Slot
 					break // look again
 				}
 				return s.damage(slot, fmt.Errorf("it is missing, though slot %d is there: it was durable once", later))
+			}
+			// First what is known to lie below: where reading it took so long that the seal comes too late, the
+			// next run begins behind it.
+			if err := s.absorbAll(ctx); err != nil {
+				return 0, catalog.SlotIn{}, err
 			}
 			if err := s.announce(ctx, slot); err != nil {
 				return 0, catalog.SlotIn{}, err

@@ -211,7 +211,7 @@ func (s *source) triage(ctx context.Context, j *Job, rec metastore.Record) {
 // claim claims the marker; nil where it rests, runs already or is leased elsewhere.
 func (s *source) claim(ctx context.Context, m catalog.MarkerAt, now time.Time) (*member, error) {
 	key := busyKey(m.Due)
-	if s.taken[key] || s.a.backoff.rests(m.Due.PrimaryKey(), now) || !s.a.pool.occupy(key) {
+	if s.taken[key] || s.a.backoff.rests(m.Due.PrimaryKey(), now) || s.a.backoff.rests(key, now) || !s.a.pool.occupy(key) {
 		return nil, nil
 	}
 	if s.reg.Grouped {

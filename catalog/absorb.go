@@ -377,6 +377,9 @@ func (a *absorb) finishStreams(ctx context.Context, b *batch, now time.Time) err
 	for i, t := range marked {
 		t.mark, t.hasMark = recs[i], true
 	}
+	if err := a.dropChains(ctx); err != nil {
+		return err
+	}
 	for _, t := range a.streams {
 		if !t.judged {
 			continue // only slots that did not fit hold it
@@ -384,11 +387,6 @@ func (a *absorb) finishStreams(ctx context.Context, b *batch, now time.Time) err
 		b.when(metastore.At(StreamKey(t.id), t.cached.streamVersion), metastore.At(HeadKey(t.id), t.cached.headVersion))
 		if !t.moved {
 			continue
-		}
-		if len(t.head.Chains) > len(t.cached.head.Chains) && len(t.head.Chains) > 1 {
-			if err := a.dropChains(ctx, &t.head); err != nil {
-				return err
-			}
 		}
 		b.append(metastore.Put(HeadKey(t.id), t.head.encode()))
 		if t.hasMark && t.mark.Exists() {
@@ -457,30 +455,48 @@ func (m *Mark) overBytes(p Policy, bytes uint64) bool {
 	return bytes-min(m.WatermarkBytes, bytes) > p.MaxBytes
 }
 
-// dropChains forgets the chains that are gone or rewritten past the slot noted: a
-// teardown need not wait for them. Cursors only advance, so that no condition is needed.
-func (a *absorb) dropChains(ctx context.Context, h *Head) error {
+// dropChains forgets the chains that are gone or rewritten past the slot noted, in the heads that got a new one: a
+// teardown need not wait for them. Cursors only advance, so that no condition is needed. The heads of all streams
+// are looked up in one read, since an acknowledgement waits for it.
+func (a *absorb) dropChains(ctx context.Context) error {
 	var keys []string
-	for _, l := range h.Chains {
-		keys = append(keys, TrimKey(l.Chain))
+	at := make(map[ChainID]int) // of a chain's trim record, in keys
+	var grown []*touched
+	for _, t := range a.streams {
+		if !t.moved || len(t.head.Chains) <= len(t.cached.head.Chains) || len(t.head.Chains) < 2 {
+			continue
+		}
+		grown = append(grown, t)
+		for _, l := range t.head.Chains {
+			if _, ok := at[l.Chain]; !ok && l.Chain != a.req.Chain {
+				at[l.Chain] = len(keys)
+				keys = append(keys, TrimKey(l.Chain))
+			}
+		}
+	}
+	if len(grown) == 0 {
+		return nil
 	}
 	recs, err := a.c.get(ctx, keys...)
 	if err != nil {
 		return err
 	}
-	kept := h.Chains[:0:0]
-	for i, l := range h.Chains {
-		if l.Chain != a.req.Chain {
-			if !recs[i].Exists() {
-				continue
+	for _, t := range grown {
+		kept := t.head.Chains[:0:0]
+		for _, l := range t.head.Chains {
+			if l.Chain != a.req.Chain {
+				rec := recs[at[l.Chain]]
+				if !rec.Exists() {
+					continue
+				}
+				if trim, err := DecodeTrim(rec.Value); err == nil && trim.Rewritten > l.Slot {
+					continue
+				}
 			}
-			if t, err := DecodeTrim(recs[i].Value); err == nil && t.Rewritten > l.Slot {
-				continue
-			}
+			kept = append(kept, l)
 		}
-		kept = append(kept, l)
+		t.head.Chains = kept
 	}
-	h.Chains = kept
 	return nil
 }
 

@@ -21,6 +21,8 @@ type ChainView struct {
 	Trim  Trim
 	// Live tells that a star holds the chain's route.
 	Live bool
+	// Damaged, if not nil, is a batch that is held back since slots of it are damaged or missing.
+	Damaged *BatchAt
 }
 
 // Chains reads all chains that are not retired, by star and epoch.
@@ -64,7 +66,11 @@ func (c *Catalog) Chains(ctx context.Context) ([]ChainView, error) {
 			if err != nil {
 				return false, fmt.Errorf("%s: %w", recs[1].Key, err)
 			}
-			out = append(out, ChainView{ID: id, Chain: at.Chain, Trim: trim, Live: id.Epoch == live})
+			damaged, _, err := c.FirstDamaged(ctx, id)
+			if err != nil {
+				return false, err
+			}
+			out = append(out, ChainView{ID: id, Chain: at.Chain, Trim: trim, Live: id.Epoch == live, Damaged: damaged})
 			return true, nil
 		})
 		if err != nil {

@@ -211,6 +211,33 @@ func (c *Catalog) OwedBatches(ctx context.Context, chain ChainID, from uint64, l
 	return out, nil
 }
 
+// damagedPage is how many batch markers FirstDamaged looks at.
+const damagedPage = 16
+
+// FirstDamaged returns the first of a chain's lowest 16 batch markers that is flagged as damaged, nil if none is, and whether any
+// marker stands. One that is unreadable is passed over. A chain that is gone has none.
+func (c *Catalog) FirstDamaged(ctx context.Context, chain ChainID) (damaged *BatchAt, standing bool, err error) {
+	what := "damaged batches of " + chain.String()
+	trim, err := c.ReadTrim(ctx, chain)
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", what, err)
+	}
+	page, err := c.scan(ctx, metastore.Range{Start: BatchKey(chain, trim.Trim.Rewritten), End: metastore.PrefixEnd(BatchPrefix(chain))}, damagedPage)
+	if err != nil {
+		return nil, false, fmt.Errorf("%s: %w", what, err)
+	}
+	for _, r := range page.Records {
+		first, err := parseHex16(r.Key[len(BatchPrefix(chain)):])
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", r.Key, err)
+		}
+		if b, err := DecodeBatch(r.Value); err == nil && b.Damaged {
+			return &BatchAt{chain, first, b, r.Version}, true, nil
+		}
+	}
+	return nil, len(page.Records) > 0, nil
+}
+
 // DropSchedule removes a schedule entry whose primary is gone or has another ready
 // time: it is of no use to anyone, since each commit that moves a primary moves its entry.
 func (c *Catalog) DropSchedule(ctx context.Context, key string, version metastore.Version) error {

@@ -108,6 +108,7 @@ func (s *Star) absorbed(e *epoch, flights []*flight, out *catalog.Absorbed) {
 	s.events.Absorbed(e.chain, len(flights), checkpoint)
 	unpark(woken)
 	s.kick.Raise()
+	e.grew.Raise()
 	if out.Owed > s.cat.Timing().SettleOwedBytes {
 		e.owes.Raise()
 	}

@@ -22,6 +22,7 @@ type epoch struct {
 	ended    *clock.Event  // it was fenced, or drained
 	released *clock.Signal // a slot was released
 	owes     *clock.Signal // the chain owes too much to the settle rewrite
+	grew     *clock.Signal // slots were absorbed
 
 	// Of the departure task and of the absorber alone.
 	writer, bundler *format.Writer // of slots; of bundles, nil before the first
@@ -100,6 +101,7 @@ func (s *Star) mint(ctx context.Context) (*epoch, error) {
 		ended:    clock.NewEvent(s.clk),
 		released: clock.NewSignal(s.clk),
 		owes:     clock.NewSignal(s.clk),
+		grew:     clock.NewSignal(s.clk),
 		writer:   format.NewWriter(format.KindSlot, s.opts.Codec),
 		cache:    catalog.NewCache(s.opts.CacheStreams),
 	}
@@ -119,7 +121,7 @@ func (s *Star) serve(ctx context.Context, e *epoch) error {
 	for _, t := range []struct {
 		name string
 		run  func(ctx context.Context, e *epoch)
-	}{{"star.depart", s.depart}, {"star.absorb", s.absorb}, {"star.beat", s.beat}, {"star.ripen", s.ripen}, {"star.announce", s.announce}} {
+	}{{"star.depart", s.depart}, {"star.absorb", s.absorb}, {"star.beat", s.beat}, {"star.ripen", s.ripen}, {"star.guard", s.guard}, {"star.announce", s.announce}} {
 		// A group without a limit starts the task at once.
 		_ = e.tasks.Go(working, t.name, func(ctx context.Context) error {
 			t.run(ctx, e)

@@ -19,6 +19,9 @@ type ChainInfo struct {
 	// Head is the first slot that no flight has taken, of the chain that the answering
 	// star holds; of others it is the checkpoint.
 	Head uint64
+	// DamagedFrom and DamagedEnd are the slots of a batch that is held back, since some of them are damaged or
+	// missing; both 0 where there is none.
+	DamagedFrom, DamagedEnd uint64
 }
 
 // Chains describes all chains that are not retired, by star and epoch.
@@ -43,6 +46,9 @@ func (s *Service) Chains(ctx context.Context) ([]ChainInfo, error) {
 		}
 		if ok && live == v.ID {
 			c.Head = max(c.Head, next)
+		}
+		if v.Damaged != nil {
+			c.DamagedFrom, c.DamagedEnd = v.Damaged.First, v.Damaged.Batch.End
 		}
 		out = append(out, c)
 	}

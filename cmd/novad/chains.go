@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 
 	"github.com/nova-store/nova/api"
@@ -15,7 +17,9 @@ type chainsCmd struct {
 // Help is shown by novad chains --help.
 func (chainsCmd) Help() string {
 	return `A chain is one epoch of a star: slots from 0 on. Slots below trimmed are deleted, below rewritten
-settled into objects of their own, below checkpoint visible to readers; head is the next slot.`
+settled into objects of their own, below checkpoint visible to readers; head is the next slot.
+Slots that are damaged or missing hold back their chain, and no other, until the streams in them are trimmed past
+them or removed, or the objects are restored; novad verify names the objects.`
 }
 
 // Run prints the chains that are not retired.
@@ -43,8 +47,12 @@ func (c *chainsCmd) Run(p *process) error {
 }
 
 func stateOf(ch api.Chain) string {
+	state := ch.State
 	if ch.Live {
-		return ch.State + ", live"
+		state += ", live"
 	}
-	return ch.State
+	if ch.DamagedEnd > 0 {
+		state += fmt.Sprintf(", damaged in slots %d to %d", ch.DamagedFrom, ch.DamagedEnd-1)
+	}
+	return state
 }
