@@ -87,8 +87,10 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 		return true, false
 	}
 	lives := g.lives(a.stream)
+	asked := g.histories.Append(a.stream, len(a.records), a.expected)
 	res, err := g.send(ctx, c, p, a)
 	g.found(a.stream, lives, err)
+	answered(asked, a, &res, err)
 	switch {
 	case err == nil:
 		g.check.Acknowledged(a.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
@@ -102,12 +104,30 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 	return false, false
 }
 
+// answered notes what a client was told of an append.
+func answered(asked *check.Asked, a appendArgs, res *star.AppendResult, err error) {
+	switch {
+	case err == nil && res.OffsetsKnown:
+		asked.Landed(res.First)
+	case err == nil:
+		asked.Present()
+	case errors.Is(err, star.ErrWrongOffset) && !errors.Is(err, star.ErrOutcomeUnknown):
+		asked.Wrong()
+	case definitelyNot(err) && a.producer == nil:
+		asked.Void()
+	default:
+		asked.Unknown()
+	}
+}
+
 // errGivenUp: an append is not sent again, since the run is over or the stream is another by now.
 var errGivenUp = errors.New("given up")
 
 // appendUntil sends an idempotent append until its outcome is definite, and returns nil if it is there. Only a
 // producer whose state was lost leaves it unknown: star.ErrProducerLost.
 func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) error {
+	asked := g.histories.Append(a.stream, len(a.records), a.expected)
+	defer asked.Unknown() // unless it was answered
 	for try := 0; ; try++ {
 		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
 			lives := g.lives(a.stream)
@@ -119,6 +139,7 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) err
 					g.w.Mark("client/retried")
 				}
 				g.check.Acknowledged(a.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
+				answered(asked, a, &res, nil)
 				return nil
 			case errors.Is(err, star.ErrProducerLost):
 				g.w.Mark("client/producer-lost")
@@ -128,6 +149,7 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) err
 				return catalog.ErrNoStream
 			case errors.Is(err, star.ErrWrongOffset) && !errors.Is(err, star.ErrOutcomeUnknown):
 				g.w.Mark("client/wrong-offset")
+				asked.Wrong()
 				return star.ErrWrongOffset
 			case g.lives(a.stream) != a.lives || a.lives.deleting:
 				if errors.Is(err, star.ErrProducerGap) || errors.Is(err, star.ErrProducerFenced) {

@@ -20,6 +20,7 @@ type game struct {
 	order     []string         // nodes in the order in which they were configured
 	nextID    uint64           // of appends
 	deletions map[string]lives // of streams, by name
+	histories *check.Histories // of clients
 	gone      map[string]bool  // nodes that are not started again: their star is decommissioned
 	away      map[string]bool  // nodes that stay away for now
 	storming  bool             // see storm
@@ -35,7 +36,7 @@ type game struct {
 
 func newGame(cfg sim.Config) *game {
 	w := sim.New(cfg)
-	g := &game{w: w, check: check.New(w), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives), gone: make(map[string]bool), away: make(map[string]bool),
+	g := &game{w: w, check: check.New(w), histories: check.NewHistories(), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives), gone: make(map[string]bool), away: make(map[string]bool),
 		backdate: w.Stream("backdate")}
 	w.OnKill(func(inc *sim.Incarnation) {
 		// What stopped cleanly is started again, as a supervisor does.

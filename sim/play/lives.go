@@ -60,6 +60,7 @@ func (g *game) create(ctx context.Context, c *sim.Client, name string, policy ca
 func (g *game) deleteStream(ctx context.Context, c *sim.Client, name string) {
 	l := g.deletions[name]
 	l.deleting, l.there = true, false
+	g.histories.Spoil(name)
 	g.deletions[name] = l
 	id := catalog.StreamID(0)
 	g.until(ctx, c, func(p *Process) bool {

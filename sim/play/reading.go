@@ -72,12 +72,16 @@ type readAnswer struct {
 // on, and the stream's end.
 func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, req star.ReadRequest) (next, end uint64, err error) {
 	began := g.check.Reading(req.Name)
+	asked := g.histories.Look(req.Name)
 	ans, err := sim.Call(ctx, c, p.Inc, "read", func(ctx context.Context) readAnswer {
 		res, err := p.Star.Read(ctx, req)
 		return readAnswer{res, err}
 	})
 	if err == nil {
 		err = ans.err
+	}
+	if err == nil {
+		asked.Landed(ans.res.End)
 	}
 	return g.judgeRead(began, &req, &ans.res, err)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/check"
 )
 
 // Outcome is what became of a run.
@@ -120,8 +121,9 @@ func (p *plan) play(opt Options) Outcome {
 		g.drain()
 		g.verify()
 	}
+	history := g.judgeHistories()
 	o := g.outcome(cfg.Seed, p.names)
-	o.Plan = p.String()
+	o.Plan = p.String() + history
 	return o
 }
 
@@ -129,6 +131,25 @@ func (p *plan) play(opt Options) Outcome {
 func bound(n NodeConfig) time.Duration {
 	t := n.Timing
 	return 10*time.Minute + 10*(t.SettleRecheck+t.TrimGrace+t.RetireGrace+t.ReapGrace+t.SettleAgeCap+t.JobDeadline) + 3*t.OrphanGrace
+}
+
+// judgeHistories judges what clients were told, in a share of the runs and in each that has failed; it returns
+// a line about it for the report of another finding.
+func (g *game) judgeHistories() string {
+	failed := g.w.Found() != nil
+	if !failed && g.w.Seed()%4 != 0 {
+		return ""
+	}
+	g.w.Mark("check/histories")
+	switch stream, text := g.histories.Judge(); {
+	case text == "":
+		return "  clients: what they were told is what a log of its own for each stream could have told them\n"
+	case failed:
+		return "  clients: " + text + "\n"
+	default:
+		g.w.Finding(check.Lost, stream, text)
+		return ""
+	}
 }
 
 func (g *game) outcome(seed uint64, faults []string) Outcome {

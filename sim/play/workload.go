@@ -126,6 +126,7 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 // remembers, then the first one again: it is there once, whatever became of its first try.
 func (g *game) forgotten(ctx context.Context, c *sim.Client, plan writerPlan, stream string, n, size int) {
 	lives := g.lives(stream)
+	g.histories.Spoil(stream) // first tries are sent beside the one that counts
 	since, ok := g.nextOffset(ctx, c, stream)
 	if !ok {
 		return
@@ -175,6 +176,7 @@ func (g *game) nextOffset(ctx context.Context, c *sim.Client, stream string) (ui
 	}
 	for ctx.Err() == nil && g.w.Found() == nil {
 		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
+			asked := g.histories.Look(stream)
 			ans, err := sim.Call(ctx, c, p.Inc, "next", func(ctx context.Context) answer {
 				id, err := p.Cat.FindStream(ctx, stream)
 				if err != nil {
@@ -185,6 +187,7 @@ func (g *game) nextOffset(ctx context.Context, c *sim.Client, stream string) (ui
 			})
 			switch {
 			case err == nil && ans.err == nil:
+				asked.Landed(ans.next)
 				return ans.next, true
 			case err == nil && errors.Is(ans.err, catalog.ErrNoStream):
 				return 0, false
