@@ -198,8 +198,11 @@ func newHarness(cat *catalog.Catalog, b objstore.Bucket, clk clock.Clock, opts O
 func (a *Auditor) register(rs ...Registration) {
 	for i := range rs {
 		r := &rs[i]
-		for shard := range catalog.Shards {
-			s := newSource(a, r, shard)
+		// One piece of memory for all of them: a process that dies and starts again and again, as simulated ones do, feels it.
+		block := make([]source, catalog.Shards)
+		for shard := range block {
+			s := &block[shard]
+			s.init(a, r, shard)
 			a.sources = append(a.sources, s)
 			a.byPrefix[s.whole.Start] = s
 		}

@@ -64,9 +64,9 @@ const (
 	walkFailed // the store failed: the next pass starts again
 )
 
-func newSource(a *Auditor, reg *Registration, shard int) *source {
+func (s *source) init(a *Auditor, reg *Registration, shard int) {
 	whole := catalog.ShardRange(reg.Queue, shard)
-	return &source{a: a, reg: reg, shard: shard, whole: whole, pos: whole.Start}
+	s.a, s.reg, s.shard, s.whole, s.pos = a, reg, shard, whole, whole.Start
 }
 
 func (s *source) queue() catalog.Queue { return s.reg.Queue }

@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/play"
 )
 
 // novasim runs the program in this process.
@@ -92,6 +95,40 @@ func TestSeeds(t *testing.T) {
 	require.Equal(t, exitHeld, status)
 	require.Regexp(t, `^2 seeds held: \d+ steps`, out)
 	require.Contains(t, out, "auditor/settled", "the marks are listed")
+}
+
+// A sweep writes the hash of each seed, the same each time, and the seeds that fail, and goes on.
+func TestSweepFiles(t *testing.T) {
+	dir := t.TempDir()
+	one, other, failures := filepath.Join(dir, "one"), filepath.Join(dir, "other"), filepath.Join(dir, "failures")
+	v := object(t, exitHeld, "-seeds", "20", "-first", "30", "-steps", "200", "-twice", "-hashes", one, "-failures", failures)
+	require.Equal(t, 20.0, v["seeds"])
+	require.LessOrEqual(t, v["steps"], 20*200.0)
+	object(t, exitHeld, "-seeds", "20", "-first", "30", "-steps", "200", "-parallel", "1", "-hashes", other)
+	first, err := os.ReadFile(one)
+	require.NoError(t, err)
+	require.Regexp(t, `^30 [0-9a-f]{16} \d+\n31 `, string(first))
+	require.Equal(t, 20, strings.Count(string(first), "\n"))
+	second, err := os.ReadFile(other)
+	require.NoError(t, err)
+	require.Equal(t, string(first), string(second))
+	none, err := os.ReadFile(failures)
+	require.NoError(t, err)
+	require.Empty(t, none)
+
+	s := &sweeping{c: &command{}, marks: sim.Marks{}}
+	f, err := os.OpenFile(failures, os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	s.done(&play.Outcome{Seed: 7, Finding: &sim.Finding{Invariant: "1-watched", Object: "o", Text: "a\nb"}}, f)
+	s.done(&play.Outcome{Seed: 8}, f)
+	written, err := os.ReadFile(failures)
+	require.NoError(t, err)
+	require.Equal(t, "novasim -seed 7\t1-watched\to\ta\n", string(written))
+
+	status, _, errOut := novasim("-seeds", "1", "-hashes", filepath.Join(one, "no"))
+	require.Equal(t, exitUsage, status)
+	require.NotEmpty(t, errOut)
 }
 
 func TestDuration(t *testing.T) {
@@ -224,6 +261,9 @@ func TestUsage(t *testing.T) {
 		"-cut 3:beside -scenario " + path:     "-cut is all",
 		"-cut all -trace t -scenario " + path: "-trace is of one run",
 		"-bench -seed 3":                      "-bench takes no",
+		"-seed 3 -profile p":                  "-profile is of -bench",
+		"-seed 3 -twice":                      "are of a sweep",
+		"-seeds 3 -steps -1":                  "-steps must be above 0",
 	} {
 		status, out, errOut := novasim(strings.Fields(args)...)
 		require.Equal(t, exitUsage, status, args)

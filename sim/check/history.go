@@ -11,15 +11,37 @@ type known struct {
 	stream   string
 	records  int
 	repeated bool
-	// places are the offsets of its first record + 1, by stream. One that a client sends again
+	// at is the offset of its first record + 1, in the stream where it appeared first. One that a client sends again
 	// until it is definite may be there in each stream that has had the name.
-	places map[catalog.StreamID]uint64
+	in   catalog.StreamID
+	at   uint64
+	also map[catalog.StreamID]uint64 // the same in further ones
+}
+
+// place returns the offset + 1 at which it is in a stream, 0 if it is not there.
+func (k *known) place(id catalog.StreamID) uint64 {
+	if k.in == id {
+		return k.at
+	}
+	return k.also[id]
+}
+
+// appears notes where it is in a stream.
+func (k *known) appears(id catalog.StreamID, at uint64) {
+	switch {
+	case k.at == 0:
+		k.in, k.at = id, at+1
+	case k.also == nil:
+		k.also = map[catalog.StreamID]uint64{id: at + 1}
+	default:
+		k.also[id] = at + 1
+	}
 }
 
 // Sending notes that a client is about to send an append of so many records, and whether it
 // will send it again.
 func (c *Checker) Sending(id uint64, stream string, records int, repeated bool) {
-	c.known[id] = &known{stream: stream, records: records, repeated: repeated, places: make(map[catalog.StreamID]uint64, 1)}
+	c.known[id] = &known{stream: stream, records: records, repeated: repeated}
 }
 
 // Trimming notes that a client is about to trim a stream up to an offset.
@@ -38,20 +60,18 @@ func (c *Checker) Acknowledged(id uint64, stream catalog.StreamID, first, last u
 		c.fail(Lost, key, "append %d was acknowledged, but never sent", id)
 	case c.stream(stream).rec.Name != k.stream:
 		c.fail(Lost, key, "append %d to %q was acknowledged by another stream", id, k.stream)
-	case k.places[stream] == 0:
+	case k.place(stream) == 0:
 		c.fail(Lost, key, "append %d was acknowledged before it was absorbed", id)
 	case !offsetsKnown:
-	case k.places[stream]-1 != first || last != first+uint64(k.records)-1:
-		c.fail(Lost, key, "append %d was acknowledged at %d to %d and is at %d", id, first, last, k.places[stream]-1)
+	case k.place(stream)-1 != first || last != first+uint64(k.records)-1:
+		c.fail(Lost, key, "append %d was acknowledged at %d to %d and is at %d", id, first, last, k.place(stream)-1)
 	}
 }
 
 // Refused judges an answer that says that the append is not there and never will be.
 func (c *Checker) Refused(id uint64, stream string) {
-	if k := c.known[id]; k != nil {
-		for _, at := range k.places {
-			c.fail(Lost, stream, "append %d was refused and is at offset %d", id, at-1)
-		}
+	if k := c.known[id]; k != nil && k.at != 0 {
+		c.fail(Lost, stream, "append %d was refused and is at offset %d", id, k.at-1)
 	}
 	delete(c.known, id) // should it appear later, nobody has sent it
 }

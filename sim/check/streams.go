@@ -207,7 +207,7 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 		k := c.known[r.id]
 		place := uint64(0)
 		if k != nil {
-			place = k.places[s.id]
+			place = k.place(s.id)
 		}
 		switch {
 		case k == nil || int(r.count) != k.records:
@@ -219,11 +219,11 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 		case r.index == 0 && place != 0:
 			c.fail(Lost, key, "append %d appears at offset %d and again at %d", r.id, place-1, at)
 			return false
-		case r.index == 0 && len(k.places) > 0 && !k.repeated:
+		case r.index == 0 && k.at != 0 && !k.repeated:
 			c.fail(Lost, key, "append %d, which was sent once, appears in a second stream of that name", r.id)
 			return false
 		case r.index == 0:
-			k.places[s.id] = at + 1
+			k.appears(s.id, at)
 		case place+uint64(r.index) != at+1:
 			c.fail(Lost, key, "record %d of append %d appears at offset %d, its first at %d", r.index, r.id, at, int64(place)-1)
 			return false

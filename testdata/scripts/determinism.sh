@@ -22,3 +22,15 @@ for seed in "${seeds[@]}"; do
   done
 done
 echo "${#seeds[@]} seeds, four runs each: equal hashes"
+
+# Many short runs: twice in one process, and once more in another, with one processor and in another time zone.
+short=${NOVA_SHORT_RUNS:-2000}
+GOMAXPROCS=2 TZ=UTC "$novasim" -seeds "$short" -steps 300 -twice -hashes "$tmp/one" >/dev/null
+GOMAXPROCS=1 TZ=Asia/Kathmandu "$novasim" -seeds "$short" -steps 300 -hashes "$tmp/other" >/dev/null
+[ "$(wc -l <"$tmp/one")" = "$short" ] || { echo "not every short run is in the list"; exit 1; }
+if ! cmp -s "$tmp/one" "$tmp/other"; then
+  echo "short runs that differ (seed, hash, steps):"
+  diff "$tmp/one" "$tmp/other" | head -20
+  exit 1
+fi
+echo "$short short runs, three times each in two processes: equal hashes"
