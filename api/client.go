@@ -184,10 +184,7 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, h htt
 	for k, v := range h {
 		req.Header[http.CanonicalHeaderKey(k)] = v
 	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.roundTrip(req)
 	if err != nil {
 		return nil, c.unreachable(ctx, err)
 	}
@@ -212,6 +209,14 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, h htt
 		return nil, a.unreadable(fmt.Errorf("%s without a problem document", resp.Status))
 	}
 	return nil, p
+}
+
+// roundTrip sends a request as whoever the client is.
+func (c *Client) roundTrip(req *http.Request) (*http.Response, error) {
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	return c.http.Do(req)
 }
 
 func (c *Client) unreachable(ctx context.Context, err error) error {

@@ -104,7 +104,7 @@ func (c *Client) Verify(ctx context.Context, abreast int, progress func(verify.P
 	if err != nil {
 		return verify.Report{}, fmt.Errorf("verify: %w", err)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.roundTrip(req)
 	if err != nil {
 		return verify.Report{}, c.unreachable(ctx, err)
 	}
