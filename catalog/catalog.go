@@ -103,13 +103,16 @@ func (c *Catalog) commit(ctx context.Context, what string, b metastore.Batch) (v
 	}
 }
 
+// ErrShortPage: a page of a range holds nothing and says that there is more. It is an ErrUnavailable of the store.
+var ErrShortPage = fmt.Errorf("an empty page that says more: %w", metastore.ErrUnavailable)
+
 // scan reads a page of a range. One that holds nothing and says that there is more tells nothing: it is a
 // failed read, never "nothing is there", on which deletions would rest.
 func (c *Catalog) scan(ctx context.Context, r metastore.Range, limit int) (metastore.Page, error) {
 	page, err := c.store.Scan(ctx, r, limit)
 	if err == nil && page.More && len(page.Records) == 0 {
 		c.branch("scan.empty")
-		return metastore.Page{}, fmt.Errorf("%w: an empty page that says more", metastore.ErrUnavailable)
+		return metastore.Page{}, ErrShortPage
 	}
 	return page, err
 }

@@ -415,6 +415,7 @@ func (s *store) end(x *session, c *call) {
 		s.write(m, &op)
 	}
 	if c == nil {
+		w.Mark("store/session-ended")
 		e := w.record(EvSession, 0, x.inc, nil, w.steps, "")
 		for _, k := range keys {
 			w.addKey(e, k)

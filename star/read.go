@@ -8,7 +8,6 @@ import (
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
-	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 )
@@ -217,9 +216,6 @@ func (r *reader) run(ctx context.Context) error {
 // errHole: a seek did not land on a span that holds the offset.
 var errHole = errors.New("no span holds the offset")
 
-// errShortPage: a seek gave nothing although there is more.
-var errShortPage = errors.New("an empty page that says more")
-
 // again decides whether the read may seek the catalog once more from the same
 // offset: the object was deleted since its span was read, and another holds the records
 // now; or the records were trimmed, which the stream's own records tell. A hole
@@ -241,8 +237,7 @@ func (r *reader) again(ctx context.Context, err error) error {
 			return fmt.Errorf("%w: no span of stream %v holds offset %d", catalog.ErrCorruptValue, r.stream, r.next)
 		}
 		return nil
-	case errors.Is(err, errShortPage):
-		err = fmt.Errorf("%w: %w", err, metastore.ErrUnavailable)
+	case errors.Is(err, catalog.ErrShortPage):
 	case errors.Is(err, objstore.ErrNotFound):
 		r.s.events.Branch("star.read.moved")
 		if r.seeks == 1 {
@@ -324,12 +319,10 @@ func (r *reader) fromWindow() bool {
 // fromCatalog seeks the span that holds the next offset, and takes what it and the
 // adjoining ones hold, as far as the limits allow.
 func (r *reader) fromCatalog(ctx context.Context) error {
-	spans, more, err := r.s.cat.Spans(ctx, r.stream, r.next, spansAhead)
+	spans, _, err := r.s.cat.Spans(ctx, r.stream, r.next, spansAhead)
 	switch {
 	case err != nil:
 		return err
-	case len(spans) == 0 && more:
-		return errShortPage
 	case len(spans) == 0 || spans[0].Span.First > r.next:
 		return errHole
 	}

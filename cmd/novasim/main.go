@@ -47,6 +47,7 @@ type flags struct {
 	output   string
 	bench    bool
 	stopAt   bool
+	marks    string
 	reading
 	steps    int
 	twice    bool
@@ -84,6 +85,7 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	fs.StringVar(&f.hashes, "hashes", "", "write the hash of each seed of a sweep to this `file`, to be compared with another")
 	fs.StringVar(&f.failures, "failures", "", "append the seeds of a sweep that fail to this `file`, each as it fails, and go on")
 	fs.StringVar(&f.profile, "profile", "", "write a profile of -bench to this `file`, for go tool pprof")
+	fs.StringVar(&f.marks, "require-marks", "", "with -seeds or -duration: play the scenarios of this `folder` too, and fail if a coverage mark was hit by neither")
 	f.reading.register(fs)
 	given := map[string]bool{}
 	switch err := fs.Parse(args); {
@@ -118,6 +120,8 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return usage("-steps, -twice, -hashes and -failures are of a sweep: give them with -seeds or -duration")
 	case f.duration < 0:
 		return usage("-duration must be above 0")
+	case f.marks != "" && f.seeds == 0 && f.duration == 0:
+		return usage("-require-marks is of many runs: give -seeds or -duration")
 	case given["seed"] && (f.seeds > 0 || f.duration > 0):
 		return usage("-seed is one seed, -seeds and -duration are many: give -first instead")
 	}

@@ -24,7 +24,11 @@ type sweepReport struct {
 	Virtual float64        `json:"virtual_seconds"`
 	Wall    float64        `json:"wall_seconds"`
 	Marks   map[string]int `json:"marks"`
-	Replay  string         `json:"replay,omitempty"`
+	// With -require-marks: what the scenarios hit, which marks nothing hit, and which are on no list.
+	Scenarios map[string]int `json:"scenario_marks,omitempty"`
+	NeverHit  []string       `json:"never_hit,omitempty"`
+	Unlisted  []string       `json:"unlisted,omitempty"`
+	Replay    string         `json:"replay,omitempty"`
 }
 
 // sweeping is a sweep under way.
@@ -170,12 +174,29 @@ func (s *sweeping) print() int {
 	if first != nil {
 		code = status(first.Finding)
 	}
+	var cov *coverage
+	if c.marks != "" && first == nil {
+		var err error
+		if cov, err = cover(c.marks, c.parallel, s.marks); err != nil {
+			fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+			return exitUsage
+		}
+		code = cov.status()
+		r.Scenarios, r.NeverHit, r.Unlisted = cov.scenarios, cov.neverHit, cov.unlisted
+		if cov.finding != nil {
+			r.Verdict, r.Replay = "broken", "novasim -scenario "+cov.broken
+		}
+	}
 	if c.output == "json" {
 		c.json(r)
 		return code
 	}
 	fmt.Fprintf(c.out, "%d seeds %s: %d steps, %v of virtual time in %.3fs (%.0f steps/s), %d broken\n",
 		r.Seeds, r.Verdict, r.Steps, s.virtual.Round(time.Second), r.Wall, float64(r.Steps)/r.Wall, len(s.broken))
+	if cov != nil {
+		cov.print(c.out)
+		return code
+	}
 	for _, m := range s.marks.List() {
 		fmt.Fprintf(c.out, "  %8d  %s\n", m.Count, m.Name)
 	}

@@ -20,6 +20,7 @@ type appendArgs struct {
 	records  []format.Record
 	expected *uint64
 	producer *format.Producer
+	strange  bool  // the producer's epoch and sequence are not its next ones
 	lives    lives // of the stream, when its producer began
 }
 
@@ -151,6 +152,10 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) err
 				g.w.Mark("client/wrong-offset")
 				asked.Wrong()
 				return star.ErrWrongOffset
+			case a.strange && errors.Is(err, star.ErrProducerGap):
+				return star.ErrProducerGap
+			case a.strange && errors.Is(err, star.ErrProducerFenced):
+				return star.ErrProducerFenced
 			case g.lives(a.stream) != a.lives || a.lives.deleting:
 				if errors.Is(err, star.ErrProducerGap) || errors.Is(err, star.ErrProducerFenced) {
 					// The name leads to another stream by now, which knows nothing of this producer.
@@ -180,6 +185,7 @@ type producer struct {
 
 	ago      time.Duration // its records say that they are so old
 	expected *uint64       // the offset at which its appends are to be, or not at all
+	strange  bool          // its epoch and sequence are what a script says
 	// numbered producers number their appends themselves, from next on, so that the
 	// numbers are the same in every play of a script.
 	numbered bool

@@ -421,6 +421,7 @@ var weather = map[string]func(f *sim.Faults, chance float64){
 	"bucket-read-error": func(f *sim.Faults, c float64) { f.BucketReadError = c },
 	"delete-partial":    func(f *sim.Faults, c float64) { f.DeletePartial = c },
 	"corrupt-read":      func(f *sim.Faults, c float64) { f.CorruptRead = c },
+	"list-lag":          func(f *sim.Faults, c float64) { f.ListLag = time.Duration(c * float64(time.Minute)) },
 	"net-lost":          func(f *sim.Faults, c float64) { f.NetLost = c },
 }
 

@@ -165,6 +165,13 @@ func (p *player) deleteAll(st *statement) {
 
 func (p *player) read(st *statement) {
 	p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
+		if st.opts["start"] == "yes" {
+			p.g.until(ctx, c, func(q *Process) bool {
+				_, _, err := p.g.readOnce(ctx, c, q, star.ReadRequest{Name: stream, Start: true, MaxRecords: 100, MaxBytes: 1 << 20})
+				return err == nil
+			})
+			return
+		}
 		if err := p.g.readUntil(ctx, c, stream); err != nil {
 			p.fail(st, "reading %s: %v", stream, err)
 		}
@@ -231,10 +238,12 @@ const (
 	answerLost   = "lost"         // the producer's state was evicted: the outcome is unknown
 	answerOffset = "wrong-offset" // the next offset is not the one expected
 	answerGone   = "gone"         // there is no such stream, or no more
+	answerGap    = "gap"          // the producer left a sequence out
+	answerFenced = "fenced"       // there is a newer epoch of the producer
 	answerAny    = "any"
 )
 
-var answers = []string{answerOK, answerLost, answerOffset, answerGone, answerAny}
+var answers = []string{answerOK, answerLost, answerOffset, answerGone, answerGap, answerFenced, answerAny}
 
 // appendAll sends the statement's appends: to streams side by side, by the producers of one stream one after the other.
 func (p *player) appendAll(st *statement) {
@@ -276,6 +285,14 @@ func (p *player) append(ctx context.Context, c *sim.Client, st *statement, strea
 		at := uint64(st.number("at", 0))
 		pr.expected = &at
 	}
+	was := *pr
+	pr.strange = st.opts["epoch"] != "" || st.opts["seq"] != ""
+	pr.epoch, pr.seq = uint32(st.number("epoch", int(pr.epoch))), uint64(st.number("seq", int(pr.seq)))
+	defer func() {
+		if pr.strange && st.opts["answer"] != "" && st.opts["answer"] != answerOK {
+			pr.epoch, pr.seq, pr.fresh, pr.since = was.epoch, was.seq, was.fresh, was.since
+		}
+	}()
 	for i := range st.number("times", 1) {
 		if after := st.duration("after", 0); after > 0 && i > 0 {
 			_ = c.Clock().Sleep(ctx, after)
@@ -288,6 +305,10 @@ func (p *player) append(ctx context.Context, c *sim.Client, st *statement, strea
 			have = answerOffset
 		case errors.Is(err, catalog.ErrNoStream):
 			have = answerGone
+		case errors.Is(err, star.ErrProducerGap):
+			have = answerGap
+		case errors.Is(err, star.ErrProducerFenced):
+			have = answerFenced
 		case err != nil:
 			have = err.Error()
 		}

@@ -163,13 +163,16 @@ func (m starMarks) Absorbed(_ catalog.ChainID, slots int, _ uint64) {
 	}
 }
 func (m starMarks) Appended(_, _ int, _ time.Duration, err error) {
-	if errors.Is(err, star.ErrOutcomeUnknown) {
-		m.w.Mark("star/outcome-unknown")
-	}
+	m.w.Mark("verdict/" + verdictOf(err))
 }
 func (m starMarks) Read(int, int, time.Duration, error) {}
 func (m starMarks) Branch(name string)                  { m.w.Mark("star/" + name) }
 
 type auditorMarks struct{ w *sim.World }
 
-func (m auditorMarks) Event(e auditor.Event) { m.w.Mark("auditor/" + string(e.Action)) }
+func (m auditorMarks) Event(e auditor.Event) {
+	m.w.Mark("auditor/" + string(e.Action))
+	if e.Action == auditor.JobDone {
+		m.w.Mark("duty/" + e.Duty + "/" + outcomeOf(&e))
+	}
+}

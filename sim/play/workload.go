@@ -109,7 +109,7 @@ func (g *game) produce(ctx context.Context, c *sim.Client, p *producer, stream s
 	} else {
 		a = g.newAppend(stream, n, size, true)
 	}
-	a.lives, a.expected = p.lives, p.expected
+	a.lives, a.expected, a.strange = p.lives, p.expected, p.strange
 	a.producer = &format.Producer{ID: p.id, Epoch: p.epoch, Seq: p.seq, Since: p.since}
 	err := g.appendUntil(ctx, c, a)
 	switch {
