@@ -195,7 +195,7 @@ func (w *World) issue(t *task, op Op, c *call) {
 		}
 	}
 	w.emit(e)
-	w.cut(inc, op, t.step, Before, write)
+	w.cut(inc, t, op, t.step, Before, write)
 	if write {
 		w.boundary()
 	}
@@ -339,7 +339,7 @@ func (w *World) effect(c *call) {
 		w.boundary()
 		w.ordered(c)
 	}
-	w.cut(c.inc, c.op, c.step, After, c.write)
+	w.cut(c.inc, c.t, c.op, c.step, After, c.write)
 	if c.mask != nil && c.err == nil {
 		c.fail(c.mask, nil)
 	}

@@ -1,5 +1,7 @@
 package sim
 
+import "slices"
+
 // Class is a set of cuts, each a step and a side, of which one stands for all: a
 // kill there leaves the same world. A kill loses the node's memory, so cuts of
 // one node around steps that only read are alike up to the next boundary: an
@@ -17,6 +19,34 @@ type Class struct {
 	// Cuts is how many cuts the class stands for. Steps is how many of them are
 	// before a step, so that the sum over all classes is the number of steps.
 	Cuts, Steps int
+	// Parts are the cuts and steps by duty and kind, in the order in which they are met; the first
+	// is that of the cut to make.
+	Parts []Part
+}
+
+// Part is what a class stands for in the steps of one kind of one duty, as Config.Duty tells duties.
+type Part struct {
+	Duty        string
+	Op          Op
+	Cuts, Steps int
+}
+
+// Of tells whether the class stands for a cut in a step of that duty.
+func (c *Class) Of(duty string) bool {
+	return slices.ContainsFunc(c.Parts, func(p Part) bool { return p.Duty == duty })
+}
+
+// add counts one more cut.
+func (c *Class) add(duty string, op Op, steps int) {
+	c.Cuts++
+	c.Steps += steps
+	i := slices.IndexFunc(c.Parts, func(p Part) bool { return p.Duty == duty && p.Op == op })
+	if i < 0 {
+		i = len(c.Parts)
+		c.Parts = append(c.Parts, Part{Duty: duty, Op: op})
+	}
+	c.Parts[i].Cuts++
+	c.Parts[i].Steps += steps
 }
 
 type cuts struct {
@@ -38,22 +68,26 @@ func (w *World) Classes() []Class { return w.cuts.classes }
 // boundary notes that something happened that outlives a kill.
 func (w *World) boundary() { w.cuts.boundary++ }
 
-// cut notes that a kill could strike here.
-func (w *World) cut(inc *Incarnation, op Op, step int, side Side, write bool) {
+// cut notes that a kill could strike here, at a step of t.
+func (w *World) cut(inc *Incarnation, t *task, op Op, step int, side Side, write bool) {
 	if !w.cfg.Classes || inc.dead {
 		return
 	}
-	steps := 0
+	steps, duty := 0, ""
 	if side == Before {
 		steps = 1
 	}
+	if t != nil {
+		duty = t.duty
+	}
 	cs := &w.cuts
 	if o, ok := cs.open[inc]; ok && !write && o.boundary == cs.boundary {
-		cs.classes[o.class].Cuts++
-		cs.classes[o.class].Steps += steps
+		cs.classes[o.class].add(duty, op, steps)
 		return
 	}
-	cs.classes = append(cs.classes, Class{FirstStep: step, Side: side, Node: inc.node.name, Op: op, Write: write, Cuts: 1, Steps: steps})
+	c := Class{FirstStep: step, Side: side, Node: inc.node.name, Op: op, Write: write}
+	c.add(duty, op, steps)
+	cs.classes = append(cs.classes, c)
 	if write {
 		return
 	}

@@ -288,7 +288,7 @@ func TestSharedPutNeedsNotAfter(t *testing.T) {
 }
 
 func TestClasses(t *testing.T) {
-	w := newWorld(t, sim.Config{Classes: true})
+	w := newWorld(t, sim.Config{Classes: true, Duty: func(task, parent string) string { return parent + "/" + task }})
 	w.Node("n").Start(func(ctx context.Context, inc *sim.Incarnation) {
 		st := inc.Store()
 		for range 3 {
@@ -297,17 +297,23 @@ func TestClasses(t *testing.T) {
 		_, _ = st.Commit(ctx, put("k", "v"))
 		_, _ = st.Get(ctx, "k")
 		_ = inc.Clock().Sleep(ctx, time.Second)
-		_, _ = st.Get(ctx, "k")
+		inc.Clock().Go(ctx, "more", func(ctx context.Context) { _, _ = st.Get(ctx, "k") })
 	})
 	idle(t, w)
+	of := func(duty string, op sim.Op, cuts, steps int) sim.Part {
+		return sim.Part{Duty: duty, Op: op, Cuts: cuts, Steps: steps}
+	}
+	const main, more = "/main", "/main/more"
 	want := []sim.Class{
-		{FirstStep: 1, Side: sim.Before, Node: "n", Op: sim.OpGet, Cuts: 6, Steps: 3},
-		{FirstStep: 4, Side: sim.Before, Node: "n", Op: sim.OpCommit, Write: true, Cuts: 1, Steps: 1},
-		{FirstStep: 4, Side: sim.After, Node: "n", Op: sim.OpCommit, Write: true, Cuts: 1},
-		{FirstStep: 5, Side: sim.Before, Node: "n", Op: sim.OpGet, Cuts: 3, Steps: 2},
-		{FirstStep: 6, Side: sim.After, Node: "n", Op: sim.OpSleep, Cuts: 3, Steps: 1},
+		{FirstStep: 1, Side: sim.Before, Node: "n", Op: sim.OpGet, Cuts: 6, Steps: 3, Parts: []sim.Part{of(main, sim.OpGet, 6, 3)}},
+		{FirstStep: 4, Side: sim.Before, Node: "n", Op: sim.OpCommit, Write: true, Cuts: 1, Steps: 1, Parts: []sim.Part{of(main, sim.OpCommit, 1, 1)}},
+		{FirstStep: 4, Side: sim.After, Node: "n", Op: sim.OpCommit, Write: true, Cuts: 1, Parts: []sim.Part{of(main, sim.OpCommit, 1, 0)}},
+		{FirstStep: 5, Side: sim.Before, Node: "n", Op: sim.OpGet, Cuts: 3, Steps: 2, Parts: []sim.Part{of(main, sim.OpGet, 2, 1), of(main, sim.OpSleep, 1, 1)}},
+		{FirstStep: 6, Side: sim.After, Node: "n", Op: sim.OpSleep, Cuts: 3, Steps: 1, Parts: []sim.Part{of(main, sim.OpSleep, 1, 0), of(more, sim.OpGet, 2, 1)}},
 	}
 	require.Equal(t, want, w.Classes())
+	require.True(t, want[4].Of(more))
+	require.False(t, want[3].Of(more))
 	cuts, steps := 0, 0
 	for _, c := range w.Classes() {
 		cuts, steps = cuts+c.Cuts, steps+c.Steps

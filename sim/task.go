@@ -29,8 +29,9 @@ type task struct {
 	fn    func(ctx context.Context)
 	ctx   context.Context
 	state taskState
-	fresh bool // has not begun
-	at    int  // in w.ready, -1 if not there
+	duty  string // that it works for, if Config.Duty tells
+	fresh bool   // has not begun
+	at    int    // in w.ready, -1 if not there
 
 	step  int // that it is parked with; 0: none, or one of the harness
 	op    Op
@@ -72,6 +73,13 @@ func (w *World) spawn(inc *Incarnation, name string, ctx context.Context, fn fun
 	w.tasks++
 	t.id, t.name, t.inc, t.ctx, t.fn = w.tasks, name, inc, ctx, fn
 	t.state, t.fresh = taskNew, true
+	if w.cfg.Duty != nil {
+		parent := ""
+		if w.cur != nil && w.cur.inc == inc {
+			parent = w.cur.duty
+		}
+		t.duty = w.cfg.Duty(name, parent)
+	}
 	inc.link(t)
 	w.emit(w.record(EvStart, 0, inc, t, w.steps, ""))
 	w.makeReady(t)

@@ -58,6 +58,9 @@ type Config struct {
 	Faults Faults
 	// Classes makes the world keep the classes of cuts, see World.Classes.
 	Classes bool
+	// Duty, if not nil, names the duty for which a task works, given its name and the duty of
+	// the task of the same process that has started it, if one has. Classes are told by it.
+	Duty func(task, parent string) string `json:"-"`
 	// Watchdog, if above 0, is how long in real time a turn may take before OnHang
 	// is called, from a goroutine of its own, with the stacks of all goroutines:
 	// a task then waits for something that is not of this world. A nil OnHang

@@ -5,9 +5,11 @@
 //	novasim -seeds 2000                       many, on all processors
 //	novasim -scenario FILE                    a script, uncut
 //	novasim -cut all -scenario FILE           a script, killed at every step
+//	novasim -cut all -scenario DIRECTORY      every script in it
 //	novasim -seed 42 -minimize                the least of it that still fails
 //	novasim -replay FILE -html PAGE           a saved run, to be looked at
 //	novasim -duration 8h -failures FILE       as many as there is time for; those that fail are noted
+//	novasim -mutants [-quick] [NAME …]        the checker's checker
 //	novasim -bench                            how fast it is
 //
 // Exit status: 0 all held, 1 an invariant broke, 2 wrong usage, 3 the simulator
@@ -22,8 +24,6 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -37,17 +37,22 @@ const (
 
 // flags are the command line.
 type flags struct {
-	seed     uint64
-	seeds    int
-	first    uint64
-	duration time.Duration
-	parallel int
-	scenario string
-	cut      string
-	output   string
-	bench    bool
-	stopAt   bool
-	marks    string
+	seed      uint64
+	seeds     int
+	first     uint64
+	duration  time.Duration
+	parallel  int
+	args      []string // behind the flags
+	scenario  string   // the first of scenarios
+	scenarios []string // files
+	cut       string
+	cutNode   string
+	plan      cutFlag // what cut and cutNode say
+	output    string
+	bench     bool
+	stopAt    bool
+	marks     string
+	mutantFlags
 	reading
 	steps    int
 	twice    bool
@@ -75,8 +80,13 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	fs.Uint64Var(&f.first, "first", 1, "the first seed of -seeds or -duration")
 	fs.DurationVar(&f.duration, "duration", 0, "run seeds for this `long`")
 	fs.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "worlds at once")
-	fs.StringVar(&f.scenario, "scenario", "", "play this `file`")
-	fs.StringVar(&f.cut, "cut", "", "kill the scenario's nodes: `all`, sample:N, or STEP:before, STEP:after")
+	var patterns []string
+	fs.Func("scenario", "play this `file`, all of a directory or a glob; may be given again", func(s string) error {
+		patterns = append(patterns, s)
+		return nil
+	})
+	fs.StringVar(&f.cut, "cut", "", cutHelp)
+	fs.StringVar(&f.cutNode, "cut-node", "", cutNodeHelp)
 	fs.StringVar(&f.output, "output", "text", "text or json")
 	fs.BoolVar(&f.bench, "bench", false, "measure simulated steps per second")
 	fs.BoolVar(&f.stopAt, "fail-fast", true, "end a sweep at the first failure; with -failures: false, unless given")
@@ -86,6 +96,7 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	fs.StringVar(&f.failures, "failures", "", "append the seeds of a sweep that fail to this `file`, each as it fails, and go on")
 	fs.StringVar(&f.profile, "profile", "", "write a profile of -bench to this `file`, for go tool pprof")
 	fs.StringVar(&f.marks, "require-marks", "", "with -seeds or -duration: play the scenarios of this `folder` too, and fail if a coverage mark was hit by neither")
+	f.mutantFlags.register(fs)
 	f.reading.register(fs)
 	given := map[string]bool{}
 	switch err := fs.Parse(args); {
@@ -95,19 +106,32 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return exitUsage
 	}
 	fs.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
+	f.args = fs.Args()
 	usage := func(format string, a ...any) int {
 		fmt.Fprintf(errOut, "novasim: "+format+"\n", a...)
 		return exitUsage
 	}
+	var err error
+	if f.scenarios, err = scenarioFiles(patterns); err != nil {
+		return usage("%v", err)
+	}
+	if len(f.scenarios) > 0 {
+		f.scenario = f.scenarios[0]
+	}
+	if f.plan, err = parseCut(f.cut, f.cutNode); err != nil {
+		return usage("%v", err)
+	}
 	switch {
-	case fs.NArg() > 0:
-		return usage("unexpected argument %q; a scenario is given with -scenario", fs.Arg(0))
-	case f.output != "text" && f.output != "json":
+	case !f.mutants && len(f.args) > 0:
+		return usage("unexpected argument %q; a scenario is given with -scenario", f.args[0])
+	case f.output != "text" && f.output != "json" && (f.output != "markdown" || !f.mutants):
 		return usage("-output is text or json, not %q", f.output)
 	case f.seeds < 0 || f.parallel < 1:
 		return usage("-seeds and -parallel must be above 0")
-	case f.cut != "" && f.scenario == "":
+	case (f.cut != "" || f.cutNode != "") && f.scenario == "":
 		return usage("-cut needs a -scenario")
+	case len(f.scenarios) > 1 && len(f.plan.at) > 0:
+		return usage("-cut STEP:SIDE is of one scenario; these are %d", len(f.scenarios))
 	case f.scenario != "" && (f.seeds > 0 || f.duration > 0):
 		return usage("a -scenario is played under one seed: give -seed instead of -seeds or -duration")
 	case f.bench && (f.scenario != "" || f.seeds > 0 || f.duration > 0 || given["seed"]):
@@ -125,6 +149,9 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	case given["seed"] && (f.seeds > 0 || f.duration > 0):
 		return usage("-seed is one seed, -seeds and -duration are many: give -first instead")
 	}
+	if wrong := f.mutantFlags.misread(given); wrong != "" {
+		return usage("%s", wrong)
+	}
 	if wrong := f.misread(given); wrong != "" {
 		return usage("%s", wrong)
 	}
@@ -133,6 +160,8 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	}
 	c := &command{flags: f, out: out, errOut: errOut}
 	switch {
+	case f.mutants:
+		return c.hunt()
 	case f.replay != "":
 		return c.replayed()
 	case f.minimize:
@@ -148,25 +177,4 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	}
 	fs.Usage()
 	return exitUsage
-}
-
-// parseCut reads -cut: all, sample:N, or a step and a side.
-func parseCut(s string) (limit, step int, side string, err error) {
-	switch a, b, ok := strings.Cut(s, ":"); {
-	case s == "all":
-		return 0, 0, "", nil
-	case ok && a == "sample":
-		n, err := strconv.Atoi(b)
-		if err != nil || n < 1 {
-			return 0, 0, "", fmt.Errorf("-cut sample:%s: how many cuts?", b)
-		}
-		return n, 0, "", nil
-	case ok && (b == "before" || b == "after"):
-		n, err := strconv.Atoi(a)
-		if err != nil || n < 1 {
-			return 0, 0, "", fmt.Errorf("-cut %s: %q is no step", s, a)
-		}
-		return 0, n, b, nil
-	}
-	return 0, 0, "", fmt.Errorf("-cut is all, sample:N, STEP:before or STEP:after, not %q", s)
 }

@@ -32,7 +32,7 @@ func (r *reading) register(fs *flag.FlagSet) {
 
 // misread says what is wrong with the flags, or "".
 func (f *flags) misread(given map[string]bool) string {
-	many := f.bench || f.seeds > 0 || f.duration > 0 || f.cut != "" && !strings.HasSuffix(f.cut, ":before") && !strings.HasSuffix(f.cut, ":after")
+	many := f.bench || f.seeds > 0 || f.duration > 0 || f.plan.sweep || len(f.scenarios) > 1
 	for _, one := range []struct{ name, value string }{{"-trace", f.trace}, {"-html", f.html}, {"-save", f.save}} {
 		switch {
 		case one.value != "" && many:

@@ -1,58 +1,190 @@
 package play
 
 import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/sim"
-	"github.com/nova-store/nova/sim/check"
 )
+
+// Cut is where a play is cut: one kill, or a second one in the recovery from the first.
+type Cut struct {
+	Kills []sim.Kill
+	Mode  CutMode
+}
+
+// CutMode is what befalls the nodes at a cut.
+type CutMode uint8
+
+const (
+	// CutHere: the node that issues the step dies, and is started again at once, while others go on.
+	CutHere CutMode = iota
+	// CutAway: it stays away until the others, if there are any, have had the time to notice and to take over
+	// what was its own.
+	CutAway
+	// CutAll: every node that runs dies with it, as where the power fails, and is started again at once.
+	CutAll
+)
+
+func (m CutMode) String() string { return [...]string{"here", "away", "all"}[m] }
+
+// String returns the cut as -cut takes it: STEP:SIDE, twice with a + between.
+func (c Cut) String() string {
+	var places []string
+	for _, k := range c.Kills {
+		places = append(places, fmt.Sprintf("%d:%s", k.Step, k.Side))
+	}
+	return strings.Join(places, "+")
+}
+
+// CutPlan says which cuts a sweep makes of those that there are.
+type CutPlan struct {
+	// Limit, if above 0, is how many are made at most, taken evenly.
+	Limit int
+	// Pairs, if above 0, is how many pairs are made instead: a first cut, and a second one drawn from
+	// the seed in the recovery from it.
+	Pairs int
+	// Duty and Node, if not "", take only cuts in steps of that duty, and of that node. Of a pair that
+	// is the first cut.
+	Duty, Node string
+	Mode       CutMode
+	// FailFast ends the sweep at the first cut that breaks.
+	FailFast bool
+}
+
+// CutKind counts the cuts and steps of one kind of step of one duty. A class counts where its first
+// step, at which it is cut, belongs, its steps each where they do.
+type CutKind struct {
+	Duty string
+	Op   sim.Op
+	Cuts int // classes done
+	Of   int // classes that there are
+	// Steps and OfSteps are the steps for which these stand.
+	Steps, OfSteps int
+}
 
 // CutReport is what became of a sweep of cuts over one scenario.
 type CutReport struct {
-	Cuts   int // classes done
-	Of     int // classes that there are
+	Cuts   int // classes done, or pairs
+	Of     int // classes that there are and that the plan asks for; of pairs those of the first cut
 	Steps  int // that the classes done stand for
 	Broken int
+	// Kinds are the same by duty and kind of step, sorted; of pairs they tell the first cuts.
+	Kinds []CutKind
 	// First is the first cut that broke, nil if that is the uncut run, and FirstFinding what.
-	First        *sim.Class
+	First        *Cut
 	FirstFinding *sim.Finding
 }
 
+// Sweep runs do(0) to do(n-1), side by side perhaps, begun in this order, until all are done or
+// one returns false.
+type Sweep func(n int, do func(i int) bool)
+
 // Cuts plays the script uncut, and then once for each class of cuts, with a kill
-// exactly there and a restart, and requires every invariant at every step and the same
-// logical state at the end. limit > 0 bounds how many classes are done, taken evenly; sweep runs
-// them, in parallel perhaps. A script that breaks uncut is not cut.
-func Cuts(s *Script, seed uint64, limit int, sweep func(n int, do func(i int))) CutReport {
+// exactly there and a restart, and requires every invariant at every step, and the same
+// logical state and live objects at the end. A script that breaks uncut is not cut.
+func Cuts(s *Script, seed uint64, plan CutPlan, sweep Sweep) CutReport {
 	uncut := Scenario(s, seed, nil, true, Options{})
 	if uncut.Finding != nil {
 		return CutReport{Of: len(uncut.Classes), Broken: 1, FirstFinding: uncut.Finding}
 	}
-	rep := CutReport{Of: len(uncut.Classes)}
-	var pick []sim.Class
-	for i, c := range uncut.Classes {
-		if limit <= 0 || len(uncut.Classes) <= limit || i*limit/len(uncut.Classes) != (i+1)*limit/len(uncut.Classes) {
-			pick = append(pick, c)
-		}
-	}
-	findings := make([]*sim.Finding, len(pick))
-	sweep(len(pick), func(i int) {
-		k := sim.Kill{Step: pick[i].FirstStep, Side: pick[i].Side}
-		o := CutAt(s, seed, k, uncut.State, Options{})
-		findings[i] = o.Finding
+	classes := slices.DeleteFunc(slices.Clone(uncut.Classes), func(c sim.Class) bool {
+		return plan.Duty != "" && !c.Of(plan.Duty) || plan.Node != "" && c.Node != plan.Node
 	})
-	for i, f := range findings {
-		rep.Cuts++
+	limit := cmp.Or(plan.Pairs, plan.Limit)
+	pick := evenly(classes, limit)
+	done := make([][]outcomeOfCut, len(pick))
+	sweep(len(pick), func(i int) bool {
+		first := Cut{Kills: []sim.Kill{{Step: pick[i].FirstStep, Side: pick[i].Side}}, Mode: plan.Mode}
+		if plan.Pairs == 0 {
+			o := cutAt(s, seed, first, &uncut, false, Options{})
+			done[i] = []outcomeOfCut{{first, o.Finding}}
+		} else {
+			n := plan.Pairs / len(pick)
+			if i < plan.Pairs%len(pick) {
+				n++
+			}
+			done[i] = pairs(s, seed, first, &uncut, n)
+		}
+		return !plan.FailFast || !slices.ContainsFunc(done[i], outcomeOfCut.broke)
+	})
+	rep := CutReport{Of: len(classes)}
+	kinds := cutKinds{}
+	for i := range classes {
+		kinds.count(&classes[i], false)
+	}
+	for i, outcomes := range done {
+		if len(outcomes) == 0 {
+			continue // the sweep had ended
+		}
+		rep.Cuts += len(outcomes)
 		rep.Steps += pick[i].Steps
-		if f != nil {
-			if rep.Broken++; rep.First == nil {
-				rep.First, rep.FirstFinding = &pick[i], f
+		kinds.count(&pick[i], true)
+		for _, o := range outcomes {
+			if o.broke() {
+				if rep.Broken++; rep.First == nil {
+					rep.First, rep.FirstFinding = &o.cut, o.finding
+				}
 			}
 		}
 	}
+	rep.Kinds = kinds.sorted()
 	return rep
 }
 
-// ScenarioAt plays the script, with one cut if it is not nil. One that breaks without its cut already
+// outcomeOfCut is what became of one cut.
+type outcomeOfCut struct {
+	cut     Cut
+	finding *sim.Finding
+}
+
+func (o outcomeOfCut) broke() bool { return o.finding != nil }
+
+// evenly picks so many of the classes, as far from each other as they come; all if limit is 0.
+func evenly(classes []sim.Class, limit int) []sim.Class {
+	n := len(classes)
+	if limit <= 0 || n <= limit {
+		return classes
+	}
+	pick := make([]sim.Class, 0, limit)
+	for i, c := range classes {
+		if i*limit/n != (i+1)*limit/n {
+			pick = append(pick, c)
+		}
+	}
+	return pick
+}
+
+// pairs makes n pairs of which the first cut is that one. The second is drawn from what
+// happens after the first one, the sooner the likelier, since it is to meet the recovery: half of all pairs
+// lie within the square root of what is left of the run.
+func pairs(s *Script, seed uint64, first Cut, uncut *ScenarioOutcome, n int) []outcomeOfCut {
+	o := cutAt(s, seed, first, uncut, true, Options{})
+	if o.Finding != nil {
+		return []outcomeOfCut{{first, o.Finding}}
+	}
+	at := first.Kills[0].Step
+	after := slices.DeleteFunc(o.Classes, func(c sim.Class) bool { return c.FirstStep <= at })
+	r := sim.NewRand(seed, "pairs/"+first.String())
+	var out []outcomeOfCut
+	for range n {
+		if len(after) == 0 {
+			break
+		}
+		i := min(int(math.Pow(float64(len(after)+1), r.Float64()))-1, len(after)-1)
+		cut := Cut{Kills: []sim.Kill{first.Kills[0], {Step: after[i].FirstStep, Side: after[i].Side}}, Mode: first.Mode}
+		out = append(out, outcomeOfCut{cut, cutAt(s, seed, cut, uncut, false, Options{}).Finding})
+	}
+	return out
+}
+
+// ScenarioAt plays the script, with that cut if it is not nil. One that breaks without its cut already
 // is not cut.
-func ScenarioAt(s *Script, seed uint64, cut *sim.Kill, opt Options) ScenarioOutcome {
+func ScenarioAt(s *Script, seed uint64, cut *Cut, opt Options) ScenarioOutcome {
 	if cut == nil {
 		return Scenario(s, seed, nil, false, opt)
 	}
@@ -60,17 +192,102 @@ func ScenarioAt(s *Script, seed uint64, cut *sim.Kill, opt Options) ScenarioOutc
 	if uncut.Finding != nil {
 		return uncut
 	}
-	return CutAt(s, seed, *cut, uncut.State, opt)
+	return CutAt(s, seed, *cut, &uncut, opt)
 }
 
-// CutAt plays the script with one cut: a finding of it is also that the logical state at the
-// end is not the one wanted, that of the uncut run.
-func CutAt(s *Script, seed uint64, k sim.Kill, want map[string]check.Logical, opt Options) ScenarioOutcome {
-	o := Scenario(s, seed, &k, false, opt)
-	if o.Finding == nil {
-		if text := sameState(want, o.State); text != "" {
-			o.Finding = cutFinding(&o, text)
-		}
+// CutAt plays the script with a cut, where uncut is what became of it without: a finding of it is also
+// that the logical state or the live objects at the end are not the same.
+func CutAt(s *Script, seed uint64, cut Cut, uncut *ScenarioOutcome, opt Options) ScenarioOutcome {
+	return cutAt(s, seed, cut, uncut, false, opt)
+}
+
+func cutAt(s *Script, seed uint64, cut Cut, uncut *ScenarioOutcome, classes bool, opt Options) ScenarioOutcome {
+	o := Scenario(s, seed, &cut, classes, opt)
+	if o.Finding != nil {
+		return o
+	}
+	text := sameState(uncut.State, o.State)
+	if text == "" && !slices.Equal(uncut.Live, o.Live) {
+		text = fmt.Sprintf("the objects in the bucket hold %v, %v without the cut", o.Live, uncut.Live)
+	}
+	if text != "" {
+		o.Finding = cutFinding(&o, text)
 	}
 	return o
+}
+
+// cutKinds counts classes by duty and kind of step.
+type cutKinds map[cutKindKey]*CutKind
+
+type cutKindKey struct {
+	duty string
+	op   sim.Op
+}
+
+func (m cutKinds) count(c *sim.Class, done bool) {
+	for i, p := range c.Parts {
+		k := m[cutKindKey{p.Duty, p.Op}]
+		if k == nil {
+			k = &CutKind{Duty: p.Duty, Op: p.Op}
+			m[cutKindKey{p.Duty, p.Op}] = k
+		}
+		n := 0
+		if i == 0 {
+			n = 1
+		}
+		if done {
+			k.Cuts += n
+			k.Steps += p.Steps
+		} else {
+			k.Of += n
+			k.OfSteps += p.Steps
+		}
+	}
+}
+
+func (m cutKinds) sorted() []CutKind {
+	out := make([]CutKind, 0, len(m))
+	for _, k := range m {
+		out = append(out, *k)
+	}
+	slices.SortFunc(out, func(a, b CutKind) int {
+		return cmp.Or(strings.Compare(a.Duty, b.Duty), cmp.Compare(a.Op, b.Op))
+	})
+	return out
+}
+
+// Duties of tasks that work for no queue.
+const (
+	dutyBoot    = "boot"    // what a process does before its roles run
+	dutyStar    = "star"    // the star's own tasks
+	dutyAuditor = "auditor" // the auditor's, between its jobs
+	dutyCalls   = "calls"   // of clients
+)
+
+// Duties returns the names of all duties by which cuts are told: the auditor's queues, and what works for none.
+func Duties() []string {
+	var out []string
+	for _, q := range catalog.Queues() {
+		out = append(out, string(q))
+	}
+	return append(out, dutyStar, dutyAuditor, dutyCalls, dutyBoot)
+}
+
+// duty tells for which duty a task works, by its name and the duty of the one that started it: tasks
+// that a job starts work for that job's.
+func duty(task, parent string) string {
+	if q, ok := strings.CutPrefix(task, "auditor/"); ok && slices.Contains(catalog.Queues(), catalog.Queue(q)) {
+		return q
+	}
+	switch {
+	case parent == "" && task == "main":
+		return dutyBoot
+	case parent == "":
+		return dutyCalls
+	case parent != dutyBoot:
+		return parent
+	case task == "star":
+		return dutyStar
+	}
+	return dutyAuditor
 }

@@ -25,6 +25,7 @@ type game struct {
 	away      map[string]bool  // nodes that stay away for now
 	storming  bool             // see storm
 	asleep    bool             // nobody is started, see sleepThrough
+	downed    map[string]bool  // nodes that a cut keeps down for a while
 	// Records say that they are up to so old: timestamps are whatever a producer says.
 	backdate     *sim.Rand
 	backdateMost time.Duration
@@ -36,7 +37,7 @@ type game struct {
 
 func newGame(cfg sim.Config) *game {
 	w := sim.New(cfg)
-	g := &game{w: w, check: check.New(w), histories: check.NewHistories(), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives), gone: make(map[string]bool), away: make(map[string]bool),
+	g := &game{w: w, check: check.New(w), histories: check.NewHistories(), processes: make(map[string]*Process), configs: make(map[string]NodeConfig), deletions: make(map[string]lives), gone: make(map[string]bool), away: make(map[string]bool), downed: make(map[string]bool),
 		backdate: w.Stream("backdate")}
 	w.OnKill(func(inc *sim.Incarnation) {
 		// What stopped cleanly is started again, as a supervisor does.
@@ -60,7 +61,7 @@ func (g *game) configure(cfg NodeConfig) {
 func (g *game) up(name string) {
 	node := g.w.Node(name)
 	switch inc := node.Current(); {
-	case inc == nil && (g.gone[name] || g.asleep || g.away[name] && !g.chaosOver):
+	case inc == nil && (g.gone[name] || g.downed[name] || g.asleep || g.away[name] && !g.chaosOver):
 	case inc == nil && g.chaosOver && g.processes[name] != nil && g.processes[name].replaced:
 	case inc == nil:
 		if g.w.Embedded() && g.alive() != "" {

@@ -93,7 +93,7 @@ func TestClassesStandForTheirCuts(t *testing.T) {
 	require.Less(t, len(uncut.Classes), 2*uncut.Steps)
 	for step := 1; step <= uncut.Steps; step++ {
 		for _, side := range []sim.Side{sim.Before, sim.After} {
-			o := CutAt(s, 1, sim.Kill{Step: step, Side: side}, uncut.State, Options{})
+			o := CutAt(s, 1, Cut{Kills: []sim.Kill{{Step: step, Side: side}}}, &uncut, Options{})
 			require.Nil(t, o.Finding, "step %d %v", step, side)
 		}
 	}

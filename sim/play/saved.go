@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/nova-store/nova/sim"
@@ -31,21 +32,47 @@ type Saved struct {
 	Decisions *sim.Decisions `json:"decisions"`
 }
 
-// SavedCut is where a scenario's node is killed.
+// SavedCut is where a scenario's node is killed, and, if Then is not nil, once more after that.
 type SavedCut struct {
-	Step int    `json:"step"`
-	Side string `json:"side"` // before or after
+	Step int       `json:"step"`
+	Side string    `json:"side"`           // before or after
+	Mode string    `json:"mode,omitempty"` // of a CutMode; "": CutHere
+	Then *SavedCut `json:"then,omitempty"`
 }
 
-func (c *SavedCut) kill() *sim.Kill {
+// saveCut returns the cut to be saved; nil of nil.
+func saveCut(cut *Cut) (s *SavedCut) {
+	if cut == nil {
+		return nil
+	}
+	for _, k := range slices.Backward(cut.Kills) {
+		s = &SavedCut{Step: k.Step, Side: k.Side.String(), Then: s}
+	}
+	if cut.Mode != CutHere {
+		s.Mode = cut.Mode.String()
+	}
+	return s
+}
+
+// cut returns the cut that was saved; nil of nil.
+func (c *SavedCut) cut() *Cut {
 	if c == nil {
 		return nil
 	}
-	k := &sim.Kill{Step: c.Step}
-	if c.Side == sim.After.String() {
-		k.Side = sim.After
+	cut := &Cut{}
+	for _, m := range []CutMode{CutAway, CutAll} {
+		if c.Mode == m.String() {
+			cut.Mode = m
+		}
 	}
-	return k
+	for ; c != nil; c = c.Then {
+		k := sim.Kill{Step: c.Step}
+		if c.Side == sim.After.String() {
+			k.Side = sim.After
+		}
+		cut.Kills = append(cut.Kills, k)
+	}
+	return cut
 }
 
 // savedVersion is that of the format.
@@ -79,11 +106,11 @@ func savePlan(p *plan, from string, opt Options) (*Saved, Outcome) {
 }
 
 // SaveScenario plays a script, with that cut, and returns the run to be saved.
-func SaveScenario(text, name string, seed uint64, cut *sim.Kill, opt Options) (*Saved, Outcome, error) {
+func SaveScenario(text, name string, seed uint64, cut *Cut, opt Options) (*Saved, Outcome, error) {
 	s := &Saved{Script: text, Name: name, From: fmt.Sprintf("novasim -scenario %s -seed %d", name, seed), Decisions: sim.RecordDecisions()}
 	if cut != nil {
-		s.Cut = &SavedCut{Step: cut.Step, Side: cut.Side.String()}
-		s.From += fmt.Sprintf(" -cut %d:%s", cut.Step, cut.Side)
+		s.Cut = saveCut(cut)
+		s.From += " -cut " + cut.String()
 	}
 	opt.Decisions = s.Decisions
 	o, err := s.playScript(seed, opt)
@@ -124,7 +151,7 @@ func (s *Saved) playScript(seed uint64, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	return ScenarioAt(script, seed, s.Cut.kill(), opt).Outcome, nil
+	return ScenarioAt(script, seed, s.Cut.cut(), opt).Outcome, nil
 }
 
 // Write writes the run as JSON.

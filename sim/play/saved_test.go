@@ -84,14 +84,14 @@ func TestReplayOfAScenario(t *testing.T) {
 	require.True(t, r.Same)
 	require.Equal(t, o.Finding.Error(), r.Finding.Error())
 
-	cut := &sim.Kill{Step: 40, Side: sim.After}
+	cut := &Cut{Kills: []sim.Kill{{Step: 40, Side: sim.After}, {Step: 60}}, Mode: CutAll}
 	s, o, err = SaveScenario(small, "small.nova", 5, cut, Options{})
 	require.NoError(t, err)
 	require.Nil(t, o.Finding)
 	r, err = reread(t, s).Play(Options{})
 	require.NoError(t, err)
 	require.True(t, r.Same)
-	require.Equal(t, "novasim -scenario small.nova -seed 5 -cut 40:after", s.From)
+	require.Equal(t, "novasim -scenario small.nova -seed 5 -cut 40:after+60:before", s.From)
 }
 
 // What was decided by another program is followed as far as it fits, and it is told where it was left.

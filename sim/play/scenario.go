@@ -16,16 +16,18 @@ type ScenarioOutcome struct {
 	// State is the logical state at the end. Appends are numbered by their place in
 	// the script.
 	State map[string]check.Logical
+	// Live is what the objects in the bucket hold at the end.
+	Live []string
 	// Classes are the classes of cuts, if they were asked for.
 	Classes []sim.Class
 }
 
-// Scenario plays a script, with a kill at that cut, if it is not nil: the node is then started
-// again at once. Appends are idempotent, one producer a stream, and repeated until
+// Scenario plays a script, with kills at that cut, if it is not nil: nodes are then started
+// again as its mode says. Appends are idempotent, one producer a stream, and repeated until
 // their outcome is definite, so that the logical state at the end is that of the
 // uncut run.
-func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) ScenarioOutcome {
-	cfg := sim.Config{Seed: seed, Embedded: s.Embedded, Classes: classes, Sink: opt.Sink, Decisions: opt.Decisions, MaxSteps: 2_000_000, MaxOps: s.maxOps}
+func Scenario(s *Script, seed uint64, cut *Cut, classes bool, opt Options) ScenarioOutcome {
+	cfg := sim.Config{Seed: seed, Embedded: s.Embedded, Classes: classes, Duty: duty, Sink: opt.Sink, Decisions: opt.Decisions, MaxSteps: 2_000_000, MaxOps: s.maxOps}
 	cfg.Faults.StoreLatency = sim.Latency{Base: s.latency}
 	cfg.Faults.BucketLatency = sim.Latency{Base: 2 * s.latency}
 	g := newGame(cfg)
@@ -36,9 +38,10 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 		g.configure(n)
 	}
 	if cut != nil {
-		k := *cut
-		k.Then = func(inc *sim.Incarnation) { g.restartAfter(inc.Node().Name(), 100*time.Millisecond) }
-		g.w.KillAt(k)
+		for _, k := range cut.Kills {
+			k.Then = func(inc *sim.Incarnation) { g.struck(inc, cut.Mode) }
+			g.w.KillAt(k)
+		}
 	}
 	p := newPlayer(g, cut != nil)
 	for i := range s.steps {
@@ -52,7 +55,7 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 		// Wherever the kill struck, the last statement included.
 		g.finish(g.converge(bound(g.configs[g.order[0]])))
 	}
-	out := ScenarioOutcome{State: g.check.State(), Classes: g.w.Classes()}
+	out := ScenarioOutcome{State: g.check.State(), Live: g.check.Live(), Classes: g.w.Classes()}
 	steps := g.w.Steps()
 	// Not of the script, and not cut: the world has converged.
 	g.quiet()
@@ -61,6 +64,36 @@ func Scenario(s *Script, seed uint64, cut *sim.Kill, classes bool, opt Options) 
 	out.Outcome = g.outcome(seed, nil)
 	out.Steps = steps
 	return out
+}
+
+// struck does to the nodes what the mode of a cut says, once one of them was killed by it.
+func (g *game) struck(inc *sim.Incarnation, mode CutMode) {
+	name := inc.Node().Name()
+	const soon = 100 * time.Millisecond
+	if mode == CutAway && g.alive() == "" {
+		mode = CutHere // nobody is there to take over
+	}
+	switch mode {
+	case CutHere:
+		g.restartAfter(name, soon)
+	case CutAway:
+		cfg := g.configs[name]
+		g.downed[name] = true
+		g.w.At(2*cfg.Timing.SessionTTL+cfg.Timing.MaxClockSkew+2*cfg.IdleInterval, func() {
+			delete(g.downed, name)
+			if g.w.Found() == nil {
+				g.up(name)
+			}
+		})
+	case CutAll:
+		g.restartAfter(name, soon)
+		for _, other := range g.order {
+			if o := g.w.Node(other).Current(); o != nil {
+				o.Kill()
+				g.restartAfter(other, soon)
+			}
+		}
+	}
 }
 
 // sameState compares two logical states and says how they differ, or "".

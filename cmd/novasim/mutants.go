@@ -1,0 +1,489 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nova-store/nova/sim/mutant"
+)
+
+const (
+	// mutantSeeds is how many seeds a mutant may take to be caught, unless -seeds says otherwise.
+	mutantSeeds = 2000
+	// controlSeeds is how many the control run takes where only some mutants are looked at.
+	controlSeeds = 50
+	// runMost bounds one run of a program with a mutant in it: it may never end.
+	runMost = 20 * time.Minute
+	// scenariosDir holds the scenarios, from the root of the tree.
+	scenariosDir = "testdata/scenarios"
+)
+
+// Verdicts on a mutant.
+const (
+	caught     = "caught"
+	survived   = "survived"
+	misread    = "caught by another"   // and not by an invariant that it must break
+	unguarded  = "not by its scenario" // which it says that it is guarded by
+	unjudgable = "failed"              // it does not apply or build, or the program did not do its work
+)
+
+// mutantFlags are the flags by which the checkers are checked.
+type mutantFlags struct{ mutants, quick, update bool }
+
+func (f *mutantFlags) register(fs *flag.FlagSet) {
+	fs.BoolVar(&f.mutants, "mutants", false, "the checker's checker: build each bug of "+mutant.Dir+", or those named behind the flags, and expect it to be caught")
+	fs.BoolVar(&f.quick, "quick", false, "with -mutants: first of all where each was caught last, and search only if it holds there")
+	fs.BoolVar(&f.update, "update", false, "with -mutants: note where each was caught, for -quick")
+}
+
+// misread says what is wrong with the flags, or "".
+func (f *mutantFlags) misread(given map[string]bool) string {
+	if !f.mutants {
+		if f.quick || f.update {
+			return "-quick and -update belong to -mutants"
+		}
+		return ""
+	}
+	takes := []string{"mutants", "quick", "update", "seeds", "parallel", "output"}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if !slices.Contains(takes, name) {
+			return fmt.Sprintf("-mutants takes no -%s; it takes names of mutants, and -%s", name, strings.Join(takes[1:], ", -"))
+		}
+	}
+	return ""
+}
+
+// mutantReport is the JSON of one mutant.
+type mutantReport struct {
+	Mutant    string  `json:"mutant"`
+	MustBreak string  `json:"must_break"`
+	Verdict   string  `json:"verdict"`
+	Invariant string  `json:"invariant"`
+	Seeds     int     `json:"seeds"` // that it took, and cuts; both 0 where a place was known
+	Cuts      int     `json:"cuts"`
+	Build     float64 `json:"build_seconds"`
+	Wall      float64 `json:"wall_seconds"` // of all runs
+	Replay    string  `json:"replay,omitempty"`
+	Guards    []catch `json:"guards"`
+	Note      string  `json:"note,omitempty"`
+	Error     string  `json:"error,omitempty"`
+}
+
+// catch is a run that broke an invariant.
+type catch struct {
+	Scenario  string `json:"scenario,omitempty"`
+	Invariant string `json:"invariant"`
+	Replay    string `json:"replay"`
+	seeds     int
+	cuts      int
+}
+
+// huntReport is the JSON of all mutants.
+type huntReport struct {
+	Verdict   string         `json:"verdict"`
+	Control   string         `json:"control"`
+	Mutants   []mutantReport `json:"mutants"`
+	Survivors []string       `json:"survivors"` // those that were not caught as they must be
+	Failed    []string       `json:"failed"`    // those of which nothing is known
+	Wall      float64        `json:"wall_seconds"`
+}
+
+// hunter hunts mutants: it builds programs, and runs them.
+type hunter struct {
+	root   string
+	seeds  int
+	quick  bool
+	places mutant.Places
+	// build builds a program without a mutant, if m is nil, or with one; run runs a program and returns
+	// its standard output and its exit status.
+	build  func(ctx context.Context, m *mutant.Mutant) (program string, err error)
+	run    func(ctx context.Context, program string, args ...string) (out []byte, status int, err error)
+	remove func(program string)
+
+	control string // the program without a mutant
+	mu      sync.Mutex
+	held    map[string]bool // runs that the control was seen to hold
+}
+
+// hunt is -mutants.
+func (c *command) hunt() int {
+	root, err := mutant.Root(".")
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitUsage
+	}
+	mutants, err := mutant.Load(root, c.args...)
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitFailed
+	}
+	work, err := os.MkdirTemp("", "novasim-mutants-")
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitFailed
+	}
+	defer os.RemoveAll(work)
+	b := &mutant.Builder{Root: root, Work: work}
+	h := &hunter{root: root, seeds: cmp.Or(c.seeds, mutantSeeds), quick: c.quick, build: b.Build, remove: b.Remove,
+		run: func(ctx context.Context, program string, args ...string) ([]byte, int, error) {
+			return runProgram(ctx, root, program, args...)
+		}}
+	return c.huntAll(h, mutants, len(c.args) == 0)
+}
+
+// huntAll hunts the mutants, side by side, and reports. all tells whether they are all that there are.
+func (c *command) huntAll(h *hunter, mutants []mutant.Mutant, all bool) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	start := time.Now()
+	var err error
+	if h.places, err = mutant.ReadPlaces(h.root); err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitFailed
+	}
+	rep := huntReport{Verdict: "held", Mutants: make([]mutantReport, len(mutants)), Survivors: []string{}, Failed: []string{}}
+	held, err := h.checkControl(ctx, mutants, all && !h.quick, c.parallel)
+	switch {
+	case err != nil:
+		fmt.Fprintf(c.errOut, "novasim: the control run, without a mutant: %v\n", err)
+		return exitFailed
+	case !held.holds():
+		fmt.Fprintf(c.errOut, "novasim: without any mutant %s breaks; nothing can be said of mutants before that is mended\nreplay: %s\n", held.Invariant, held.Replay)
+		return exitBroken
+	}
+	rep.Control = "held"
+	bar := newProgress(c.errOut, len(mutants), "mutants")
+	c.inOrder(len(mutants), func(i int) bool {
+		if ctx.Err() != nil {
+			return false
+		}
+		r := h.hunt(ctx, &mutants[i])
+		rep.Mutants[i] = r
+		if bar.bar == nil {
+			fmt.Fprintf(c.errOut, "%s: %s\n", r.Mutant, r.brief())
+		}
+		bar.add(1)
+		return true
+	})
+	bar.clear()
+	if ctx.Err() != nil {
+		fmt.Fprintln(c.errOut, "novasim: interrupted")
+		return exitFailed
+	}
+	for _, r := range rep.Mutants {
+		switch r.Verdict {
+		case caught:
+		case unjudgable:
+			rep.Failed = append(rep.Failed, r.Mutant)
+		default:
+			rep.Survivors = append(rep.Survivors, r.Mutant)
+		}
+	}
+	if len(rep.Survivors)+len(rep.Failed) > 0 {
+		rep.Verdict = "broken"
+	}
+	rep.Wall = time.Since(start).Seconds()
+	c.printHunt(&rep)
+	if c.update {
+		if err := h.keep(rep.Mutants, mutants, all); err != nil {
+			fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+			return exitFailed
+		}
+	}
+	switch {
+	case len(rep.Failed) > 0:
+		return exitFailed
+	case len(rep.Survivors) > 0:
+		return exitBroken
+	}
+	return exitHeld
+}
+
+// result is what the report of a run says.
+type result struct {
+	Invariant string `json:"invariant"`
+	Replay    string `json:"replay"`
+	Seeds     int    `json:"seeds"`
+	Cuts      int    `json:"cuts"`
+	Broken    any    `json:"broken"` // of seeds: each that broke
+}
+
+func (r *result) holds() bool { return r == nil || r.Replay == "" }
+
+// play runs a program with -output json and reads what it says. Only a run that held or broke an
+// invariant says something; any other is an error.
+func (h *hunter) play(ctx context.Context, program string, args ...string) (*result, error) {
+	out, status, err := h.run(ctx, program, append(args, "-output", "json")...)
+	command := "novasim " + strings.Join(args, " ")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	if status != exitHeld && status != exitBroken {
+		return nil, fmt.Errorf("%s ended with status %d: %s", command, status, bytes.TrimSpace(out))
+	}
+	var r result
+	if err := json.Unmarshal(out, &r); err != nil {
+		return nil, fmt.Errorf("%s: its report: %w", command, err)
+	}
+	if broken, ok := r.Broken.([]any); ok && len(broken) > 0 {
+		first, _ := broken[0].(map[string]any)
+		r.Invariant, _ = first["invariant"].(string)
+	}
+	if status == exitHeld {
+		r.Replay = ""
+	} else if r.Invariant == "" || r.Replay == "" {
+		return nil, fmt.Errorf("%s broke, and its report does not say what: %s", command, bytes.TrimSpace(out))
+	}
+	return &r, nil
+}
+
+// checkControl builds the program without a mutant and returns the run of it that breaks an invariant, if one
+// does. In full it takes all that a mutant can be given; otherwise some seeds, each scenario, and the
+// runs by which mutants were caught last.
+func (h *hunter) checkControl(ctx context.Context, mutants []mutant.Mutant, full bool, parallel int) (*result, error) {
+	var err error
+	if h.control, err = h.build(ctx, nil); err != nil {
+		return nil, err
+	}
+	h.held = make(map[string]bool)
+	workers := []string{"-parallel", strconv.Itoa(parallel)}
+	runs := [][]string{append([]string{"-seeds", strconv.Itoa(min(h.seeds, controlSeeds))}, workers...), {"-scenario", scenariosDir}}
+	if full {
+		runs = [][]string{append([]string{"-seeds", strconv.Itoa(h.seeds)}, workers...), append([]string{"-cut", "all", "-scenario", scenariosDir}, workers...)}
+	}
+	if h.quick {
+		for _, m := range mutants {
+			for _, place := range h.places[m.Name] {
+				runs = append(runs, strings.Fields(place))
+			}
+		}
+	}
+	for _, args := range runs {
+		r, err := h.play(ctx, h.control, args...)
+		if err != nil || !r.holds() {
+			return r, err
+		}
+		h.held[strings.Join(args, " ")] = true
+	}
+	return nil, nil
+}
+
+// hunt hunts one mutant.
+func (h *hunter) hunt(ctx context.Context, m *mutant.Mutant) (r mutantReport) {
+	r = mutantReport{Mutant: m.Name, MustBreak: m.MustBreak, Guards: []catch{}}
+	fail := func(err error) mutantReport {
+		r.Verdict, r.Error = unjudgable, err.Error()
+		return r
+	}
+	start := time.Now()
+	program, err := h.build(ctx, m)
+	if err != nil {
+		return fail(err)
+	}
+	defer h.remove(program)
+	r.Build = time.Since(start).Seconds()
+	start = time.Now()
+	defer func() { r.Wall = time.Since(start).Seconds() }()
+	found, note, err := h.search(ctx, program, m)
+	if err != nil {
+		return fail(err)
+	}
+	r.Note = note
+	if found == nil {
+		r.Verdict = survived
+	} else {
+		r.Invariant, r.Replay, r.Seeds, r.Cuts = found.Invariant, found.Replay, found.seeds, found.cuts
+		if r.Verdict = caught; !m.Meant(found.Invariant) {
+			r.Verdict = misread
+		}
+	}
+	for _, guard := range m.Guards {
+		g, err := h.guard(ctx, program, m, guard)
+		switch {
+		case err != nil:
+			return fail(err)
+		case g == nil:
+			r.Note = strings.TrimPrefix(r.Note+"; "+guard+" holds, also cut", "; ")
+			if r.Verdict == caught {
+				r.Verdict = unguarded
+			}
+		default:
+			r.Guards = append(r.Guards, *g)
+		}
+	}
+	return r
+}
+
+// search looks for a run of the mutant that breaks an invariant: where it was caught last, if
+// that is enough, then seeds, then scenarios, then their cuts. nil: there is none.
+func (h *hunter) search(ctx context.Context, program string, m *mutant.Mutant) (found *catch, note string, err error) {
+	if h.quick {
+		note = "no place is known; searched"
+		if places := h.places[m.Name]; len(places) > 0 {
+			found, err = h.try(ctx, program, strings.Fields(places[0])...)
+			if found != nil || err != nil {
+				return found, "", err
+			}
+			note = places[0] + " holds by now; searched"
+		}
+	}
+	alone := []string{"-parallel", "1"} // so that how many it took is no matter of chance
+	for _, args := range [][]string{
+		{"-seeds", strconv.Itoa(h.seeds)},
+		{"-scenario", scenariosDir},
+		{"-cut", "all", "-scenario", scenariosDir},
+	} {
+		if found, err = h.try(ctx, program, append(args, alone...)...); found != nil || err != nil {
+			return found, note, err
+		}
+	}
+	return nil, note, nil
+}
+
+// guard returns how the scenario that guards a mutant fails on it, itself or one of its cuts; nil if it does not.
+func (h *hunter) guard(ctx context.Context, program string, m *mutant.Mutant, scenario string) (found *catch, err error) {
+	runs := [][]string{{"-scenario", scenario}, {"-cut", "all", "-scenario", scenario, "-parallel", "1"}}
+	if places := h.places[m.Name]; h.quick && len(places) > 0 {
+		for _, place := range places[1:] {
+			if args := strings.Fields(place); slices.Contains(args, scenario) {
+				runs = slices.Insert(runs, 0, args)
+			}
+		}
+	}
+	for _, args := range runs {
+		found, err = h.try(ctx, program, args...)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			found.Scenario = scenario
+			return found, nil
+		}
+	}
+	return nil, nil
+}
+
+// try makes a run of a mutant. What breaks must hold without it.
+func (h *hunter) try(ctx context.Context, program string, args ...string) (*catch, error) {
+	r, err := h.play(ctx, program, args...)
+	if err != nil || r.holds() {
+		return nil, err
+	}
+	replay := strings.TrimPrefix(r.Replay, "novasim ")
+	h.mu.Lock()
+	held := h.held[replay]
+	h.mu.Unlock()
+	if !held {
+		without, err := h.play(ctx, h.control, strings.Fields(replay)...)
+		if err != nil {
+			return nil, err
+		}
+		if !without.holds() {
+			return nil, fmt.Errorf("%s breaks %s without the mutant too", r.Replay, without.Invariant)
+		}
+		h.mu.Lock()
+		h.held[replay] = true
+		h.mu.Unlock()
+	}
+	return &catch{Invariant: r.Invariant, Replay: r.Replay, seeds: r.Seeds, cuts: r.Cuts}, nil
+}
+
+// keep notes where the mutants were caught, for -quick. Of mutants that are no more it forgets the places, if
+// these are all.
+func (h *hunter) keep(reports []mutantReport, mutants []mutant.Mutant, all bool) error {
+	places := maps.Clone(h.places)
+	if all {
+		maps.DeleteFunc(places, func(name string, _ []string) bool {
+			return !slices.ContainsFunc(mutants, func(m mutant.Mutant) bool { return m.Name == name })
+		})
+	}
+	for _, r := range reports {
+		if r.Verdict != caught {
+			continue
+		}
+		args := []string{strings.TrimPrefix(r.Replay, "novasim ")}
+		for _, g := range r.Guards {
+			args = append(args, strings.TrimPrefix(g.Replay, "novasim "))
+		}
+		places[r.Mutant] = args
+	}
+	return places.Write(h.root)
+}
+
+// runProgram runs a program in the root of the tree, for runMost at most.
+func runProgram(ctx context.Context, root, program string, args ...string) ([]byte, int, error) {
+	most, cancel := context.WithTimeout(ctx, runMost)
+	defer cancel()
+	cmd := exec.CommandContext(most, program, args...)
+	cmd.Dir = root
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errOut
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case most.Err() != nil:
+		return nil, 0, fmt.Errorf("it did not end within %v", runMost)
+	case errors.As(err, &exit):
+		if exit.ExitCode() != exitBroken {
+			out.Write(errOut.Bytes())
+		}
+		return out.Bytes(), exit.ExitCode(), nil
+	}
+	return out.Bytes(), exitHeld, err
+}
+
+// took says by how many seeds or cuts a mutant was caught.
+func (r *mutantReport) took() string {
+	switch {
+	case r.Replay == "":
+		return ""
+	case r.Cuts > 0:
+		return fmt.Sprintf("%d cuts", r.Cuts)
+	case r.Seeds > 0:
+		return fmt.Sprintf("%d seeds", r.Seeds)
+	case strings.Contains(r.Replay, "-scenario"):
+		return "a scenario"
+	}
+	return "a known seed"
+}
+
+// brief is one line for who watches.
+func (r *mutantReport) brief() string {
+	s := r.Verdict
+	if r.Invariant != "" {
+		s += ": " + r.Invariant + ", " + r.took()
+	}
+	for _, more := range []string{r.Note, r.Error} {
+		if more != "" {
+			s += "; " + more
+		}
+	}
+	return fmt.Sprintf("%s (built in %.1f s, ran %.1f s)", s, r.Build, r.Wall)
+}
+
+// shortReplay is a replay without what the table's reader knows.
+func shortReplay(replay string) string {
+	args := strings.Fields(strings.TrimPrefix(replay, "novasim "))
+	for i, a := range args {
+		if strings.HasSuffix(a, ".nova") {
+			args[i] = filepath.Base(a)
+		}
+	}
+	return strings.Join(args, " ")
+}
