@@ -66,7 +66,7 @@ func (w *World) Faults() Faults { return w.faults }
 // under way) stays.
 func (w *World) SetFaults(f Faults) { w.faults = f }
 
-// StopFaults begins a phase without faults: everything but the plain latencies
+// StopFaults begins a phase without faults: everything but the plain latencies and the lag of listings
 // is off, outages and partitions end. What is already under way still lands.
 func (w *World) StopFaults() {
 	f := w.faults
@@ -74,6 +74,7 @@ func (w *World) StopFaults() {
 		StoreLatency:  Latency{Base: f.StoreLatency.Base, Jitter: f.StoreLatency.Jitter},
 		BucketLatency: Latency{Base: f.BucketLatency.Base, Jitter: f.BucketLatency.Jitter},
 		NetLatency:    Latency{Base: f.NetLatency.Base, Jitter: f.NetLatency.Jitter},
+		ListLag:       f.ListLag, // what a listing shows is a property of the bucket, and the only one comes late
 	}
 	w.storeDown, w.bucketDown = false, false
 	for _, n := range w.nodes {
