@@ -201,7 +201,7 @@ func (s *sweeping) print() int {
 		fmt.Fprintf(c.out, "  %8d  %s\n", m.Count, m.Name)
 	}
 	if first != nil {
-		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n", first.Finding.Report(), first.Plan, r.Replay)
+		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n%s", first.Finding.Report(), first.Plan, r.Replay, nextOf(first.Seed))
 	}
 	return code
 }
