@@ -76,6 +76,9 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	}); err != nil {
 		return nil, &usageError{err}
 	}
+	if err := checkBucket(ctx, n.store, cfg.Dir); err != nil {
+		return nil, errors.Join(&usageError{err}, n.close())
+	}
 	if n.bucket, err = dirbucket.Open(filepath.Join(cfg.Dir, "bucket"), dirbucket.Options{Logger: cfg.Logger, OnFail: fatal}); err != nil {
 		return nil, errors.Join(&usageError{err}, n.close())
 	}
@@ -102,6 +105,30 @@ func checkMetadata(dir string) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkBucket refuses a data directory whose metadata was used and whose bucket is gone or empty, as where
+// its volume is not mounted: chains would go on in a bucket that is not theirs, and once theirs is back it
+// would lack what was acknowledged meanwhile. A first start makes the bucket, whose lock file stays, before
+// the format is written; a crash in between leaves no format, and the next start begins anew.
+func checkBucket(ctx context.Context, store *pebblestore.Store, dir string) error {
+	recs, err := store.Get(ctx, catalog.FormatKey)
+	if err != nil {
+		return fmt.Errorf("data directory %s: reading %s: %w", dir, catalog.FormatKey, err)
+	}
+	if !recs[0].Exists() {
+		return nil
+	}
+	if f, err := catalog.DecodeFormat(recs[0].Value); err != nil || f.Version != catalog.FormatVersion {
+		return nil // another version's: EnsureFormat tells
+	}
+	switch files, err := os.ReadDir(filepath.Join(dir, "bucket")); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("data directory %s: %w", dir, err)
+	case len(files) == 0:
+		return fmt.Errorf("data directory %s has metadata but no objects: mount its bucket/, or restore it from a backup, or take an empty directory", dir)
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,10 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/nova-store/nova/auditor"
+	"github.com/nova-store/nova/metastore/pebblestore"
 )
 
 // served opens the node that novad serve with these flags would run.
 func served(t *testing.T, events auditor.Events, flags ...string) *node {
+	t.Helper()
+	n, err := openWith(t, events, flags...)
+	require.NoError(t, err)
+	return n
+}
+
+func openWith(t *testing.T, events auditor.Events, flags ...string) (*node, error) {
 	t.Helper()
 	var c cli
 	parser, err := kong.New(&c, serveDefaults(), kong.Vars{"version": "test"})
@@ -24,9 +34,36 @@ func served(t *testing.T, events auditor.Events, flags ...string) *node {
 	cfg, err := c.Serve.config(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	require.NoError(t, err)
 	cfg.Auditor.Events = events
-	n, err := openNode(t.Context(), cfg)
+	return openNode(t.Context(), cfg)
+}
+
+// A bucket that is not there is not made anew beside the metadata of another one.
+func TestADirectoryWhoseBucketIsGoneIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	bucket := filepath.Join(dir, "bucket")
+	flags := []string{"--data", dir}
+	require.NoError(t, served(t, nil, flags...).close())
+	require.NoError(t, served(t, nil, flags...).close(), "a second start")
+
+	require.NoError(t, os.RemoveAll(bucket))
+	_, err := openWith(t, nil, flags...)
+	var usage *usageError
+	require.ErrorAs(t, err, &usage)
+	require.ErrorContains(t, err, "has metadata but no objects")
+	require.NoDirExists(t, bucket)
+
+	require.NoError(t, os.Mkdir(bucket, 0o750), "the place of a volume that is not mounted")
+	_, err = openWith(t, nil, flags...)
+	require.ErrorContains(t, err, "has metadata but no objects")
+}
+
+// A first start that ended before the bucket was made has written no format yet.
+func TestAFirstStartThatEndedBeforeTheBucketIsResumed(t *testing.T) {
+	dir := t.TempDir()
+	store, err := pebblestore.Open(filepath.Join(dir, "meta"), pebblestore.Options{Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	return n
+	require.NoError(t, store.Close())
+	require.NoError(t, served(t, nil, "--data", dir).close())
 }
 
 func TestBothRolesRunByDefault(t *testing.T) {
