@@ -72,7 +72,7 @@ func parseAge(text string) (time.Duration, error) {
 		}
 	}
 	d := time.Duration(0)
-	if rest != "" {
+	if rest != "" || text == "" { // nothing is not zero: a script's empty variable must not lift a bound
 		var err error
 		if d, err = time.ParseDuration(rest); err != nil {
 			return 0, bad
