@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -160,8 +161,14 @@ func appendMediaType(contentType string) (string, error) {
 		"Content-Type %q is none of an append's; send %s (the body is one record), %s, %s or %s", contentType, TypeRaw, TypeRecords, TypeNDJSON, TypeJSON)
 }
 
-// conditions reads the headers of the expected offset and of the producer.
+// conditions reads the headers of the expected offset and of the producer. One that is there without a
+// value asked for a condition: it is refused, not taken for absent.
 func (in *appendInput) conditions(req *service.AppendRequest) error {
+	for _, name := range []string{HeaderExpectedOffset, HeaderProducerID, HeaderProducerEpoch, HeaderProducerSequence, HeaderProducerSince} {
+		if slices.Contains(in.r.Header.Values(name), "") {
+			return fmt.Errorf("%w: header %s has no value: give one or leave the header out", service.ErrBadRequest, name)
+		}
+	}
 	if in.Expected != "" {
 		n, err := headerUint(HeaderExpectedOffset, in.Expected, 64)
 		if err != nil {

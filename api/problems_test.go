@@ -180,6 +180,8 @@ func TestBadRequestsAreRefusedClearly(t *testing.T) {
 		{"large record", "POST", records, with(api.TypeRecords), "\x00\x81\x80\x80\x08", 413, api.ProblemRecordTooLarge},
 		{"half a producer", "POST", records, with(api.TypeRaw, api.HeaderProducerID, "p"), "x", 400, api.ProblemBadRequest},
 		{"half a producer", "POST", records, with(api.TypeRaw, api.HeaderProducerEpoch, "0"), "x", 400, api.ProblemBadRequest},
+		{"expected", "POST", records, with(api.TypeRaw, api.HeaderExpectedOffset, ""), "x", 400, api.ProblemBadRequest},
+		{"producer", "POST", records, with(api.TypeRaw, api.HeaderProducerID, ""), "x", 400, api.ProblemBadRequest},
 		{"expected", "POST", records, with(api.TypeRaw, api.HeaderExpectedOffset, "one"), "x", 422, api.ProblemBadRequest},
 		{"expected", "POST", records, with(api.TypeRaw, api.HeaderExpectedOffset, "99999999999999999999"), "x", 400, api.ProblemBadRequest},
 	} {
