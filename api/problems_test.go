@@ -153,6 +153,7 @@ func TestBadRequestsAreRefusedClearly(t *testing.T) {
 		{"list limit", "GET", "/v1/streams?limit=1001", nil, "", 422, api.ProblemBadRequest},
 		{"parameter", "GET", "/v1/streams?prefx=a", nil, "", 422, api.ProblemBadRequest},
 		{"pending limit", "GET", "/v1/streams/s/pending?limit=-1", nil, "", 422, api.ProblemBadRequest},
+		{"wait", "GET", records + "?wait=NaN", nil, "", 400, api.ProblemBadRequest},
 		{"wait", "GET", records + "?wait=61", nil, "", 422, api.ProblemBadRequest},
 		{"event id", "GET", records, http.Header{"Accept": {api.TypeEvents}, "Last-Event-Id": {"7"}}, "", 400, api.ProblemBadRequest},
 		{"no such stream", "GET", "/v1/streams/none/records", http.Header{"Accept": {api.TypeEvents}}, "", 404, api.ProblemNoStream},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -83,6 +84,9 @@ func (s *server) read(ctx context.Context, in *readInput) (*huma.StreamResponse,
 	from, err := service.ParsePosition(in.From)
 	if err != nil {
 		return nil, err
+	}
+	if math.IsNaN(in.Wait) { // neither below the least nor above the most
+		return nil, fmt.Errorf("%w: wait is not a number of seconds", service.ErrBadRequest)
 	}
 	req := service.ReadRequest{Stream: name, From: from, MaxRecords: in.Limit, MaxBytes: in.MaxBytes}
 	if mediaType == TypeEvents {
