@@ -137,7 +137,8 @@ func bound(n NodeConfig) time.Duration {
 // a line about it for the report of another finding.
 func (g *game) judgeHistories() string {
 	failed := g.w.Found() != nil
-	if !failed && g.w.Seed()%4 != 0 {
+	// Drawn as all else is, so that a saved run, which has no seed, is judged as it was.
+	if !failed && g.w.Stream("histories").N(4) != 0 {
 		return ""
 	}
 	g.w.Mark("check/histories")
