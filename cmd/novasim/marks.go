@@ -49,9 +49,9 @@ func cover(dir string, workers int, seeds sim.Marks) (*coverage, error) {
 			mu.Unlock()
 		}
 	})
-	listed := play.Marks()
+	listed, spared := play.Marks(), play.Spared()
 	for _, name := range listed {
-		if seeds[name]+c.scenarios[name] == 0 {
+		if seeds[name]+c.scenarios[name] == 0 && spared[name] == "" {
 			c.neverHit = append(c.neverHit, name)
 		}
 	}

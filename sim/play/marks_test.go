@@ -51,6 +51,9 @@ func TestMarksAreThoseOfTheSources(t *testing.T) {
 			}
 		}
 	}
+	for name := range Spared() {
+		require.Contains(t, marks, name)
+	}
 	for a := range faultActions {
 		require.Contains(t, marks, "inject/"+a)
 	}
