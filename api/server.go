@@ -48,6 +48,10 @@ type Options struct {
 	Metrics http.Handler
 	// Guard tells who may ask; nil: everybody who reaches the listener.
 	Guard *Guard
+	// AuditOnly: the node serves no data, and has none of the operations on streams.
+	AuditOnly bool
+	// Drain begins to drain the node and waits for the end until the context ends; nil: this server cannot.
+	Drain func(context.Context) (done bool, err error)
 }
 
 // server holds what the operations share.
@@ -92,11 +96,17 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	}
 	h := humago.New(mux, config)
 	s.registerHealth(h)
-	s.registerStreams(h)
-	s.registerAppend(h)
-	s.registerRead(h)
+	if !opts.AuditOnly {
+		s.registerStreams(h)
+		s.registerAppend(h)
+		s.registerRead(h)
+	}
 	s.registerOverview(h)
+	s.registerRing(h)
 	s.registerStars(h)
+	if opts.Drain != nil {
+		s.registerDrain(h, clk, opts.Drain)
+	}
 	s.registerVerify(h)
 	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
 		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems
@@ -147,7 +157,7 @@ func (s *server) registerHealth(h huma.API) {
 	huma.Register(h, operation(h, "livez", http.MethodGet, "/livez", "Is the process alive", "Answers as long as the process does."),
 		func(context.Context, *struct{}) (*output, error) { return ok, nil })
 	huma.Register(h, operation(h, "readyz", http.MethodGet, "/readyz", "Does the node serve",
-		"The star's session is live and its chain minted.", http.StatusServiceUnavailable),
+		"A star: its session is live and its chain minted. A node that audits only: its announcement on the ring is live.", http.StatusServiceUnavailable),
 		func(ctx context.Context, _ *struct{}) (*output, error) {
 			if err := s.svc.Ready(); err != nil {
 				p, _ := problemOf(err)

@@ -297,6 +297,10 @@ func (a *Auditor) Member() string { return a.opts.Member }
 // Announced tells whether the member is on the ring, as far as it knows.
 func (a *Auditor) Announced() bool { return a.ring.announced() }
 
+// Live tells whether the member's announcement is live: it is on the ring, and its session was kept alive less than a TTL
+// ago. A member that cannot reach the store ceases to be, although nobody has told it that it is gone.
+func (a *Auditor) Live() bool { return a.ring.fresh(a.clk.Now()) }
+
 // Seat returns what the ring dealt to this member at the last pass boundary.
 func (a *Auditor) Seat() Seat { return a.ring.current() }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -24,9 +25,9 @@ type Seat struct {
 	Stars []string
 }
 
-// deal returns a member's seat. A member that is not on the roster owns nothing. The
+// Deal returns a member's seat. A member that is not on the roster owns nothing. The
 // roster and the stars are sorted and without repetition.
-func deal(member string, roster, stars []string) Seat {
+func Deal(member string, roster, stars []string) Seat {
 	seat := Seat{Members: roster}
 	at, ok := slices.BinarySearch(roster, member)
 	if !ok {
@@ -72,6 +73,7 @@ type ring struct {
 
 	mu      sync.Mutex
 	session metastore.Session // nil: not announced
+	alive   time.Time         // before the session was last known to live
 	seat    Seat
 	owned   [catalog.Shards]bool
 }
@@ -99,7 +101,7 @@ func (r *ring) refresh(ctx context.Context) error {
 		r.lost(s)
 		return fmt.Errorf("announcement of %s: %w", r.a.opts.Member, metastore.ErrSessionGone)
 	}
-	r.take(s, deal(r.a.opts.Member, roster, stars))
+	r.take(s, Deal(r.a.opts.Member, roster, stars))
 	return nil
 }
 
@@ -107,6 +109,7 @@ func (r *ring) announce(ctx context.Context) (metastore.Session, error) {
 	if s := r.live(); s != nil {
 		return s, nil
 	}
+	now := r.a.clk.Now()
 	s, err := r.a.cat.Store().OpenSession(ctx, r.a.cat.Timing().SessionTTL)
 	if err != nil {
 		return nil, fmt.Errorf("opening the ring's session: %w", err)
@@ -116,7 +119,7 @@ func (r *ring) announce(ctx context.Context) (metastore.Session, error) {
 		return nil, errors.Join(err, s.Close(ctx))
 	}
 	r.mu.Lock()
-	r.session = s
+	r.session, r.alive = s, now
 	r.mu.Unlock()
 	r.a.emit(Event{Action: Announced})
 	return s, nil
@@ -155,6 +158,22 @@ func (r *ring) live() metastore.Session {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.session
+}
+
+// renewed notes that the session lived after now.
+func (r *ring) renewed(s metastore.Session, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.session == s {
+		r.alive = now
+	}
+}
+
+// fresh tells whether the member is announced under a session that was known to live less than its TTL ago.
+func (r *ring) fresh(now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.session != nil && (r.a.opts.Embedded || now.Sub(r.alive) < r.session.TTL())
 }
 
 func (r *ring) announced() bool { return r.live() != nil }
@@ -204,7 +223,12 @@ func (a *Auditor) keepAlive(ctx context.Context) error {
 		}
 		asking, cancel := a.clk.WithTimeout(ctx, every/2)
 		defer cancel()
-		return errors.Is(s.KeepAlive(asking), metastore.ErrSessionGone)
+		now := a.clk.Now()
+		err := s.KeepAlive(asking)
+		if err == nil {
+			a.ring.renewed(s, now)
+		}
+		return errors.Is(err, metastore.ErrSessionGone)
 	}
 	for {
 		if err := a.clk.Sleep(ctx, every); err != nil {

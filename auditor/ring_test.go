@@ -27,7 +27,7 @@ func TestDealGivesEveryShardAndStarOneSeat(t *testing.T) {
 		shards, seats := map[int]int{}, map[string]int{}
 		least, most := len(stars), 0
 		for _, m := range roster {
-			seat := deal(m, roster, stars)
+			seat := Deal(m, roster, stars)
 			require.True(t, slices.IsSorted(seat.Stars))
 			least, most = min(least, len(seat.Stars)), max(most, len(seat.Stars))
 			for _, s := range seat.Shards {
@@ -46,7 +46,7 @@ func TestDealGivesEveryShardAndStarOneSeat(t *testing.T) {
 			require.Equal(t, 1, n, "star %s", s)
 		}
 		require.LessOrEqual(t, most-least, 1, "stars are dealt evenly")
-		out := deal("~nobody", roster, stars)
+		out := Deal("~nobody", roster, stars)
 		require.Empty(t, out.Shards, "a member that is not announced owns nothing")
 		require.Empty(t, out.Stars)
 	})

@@ -175,7 +175,7 @@ func TestABoundaryRefreshesSeatAndLeases(t *testing.T) {
 
 		h.passes(ctx, h.a, 1, 0)
 		require.Empty(t, leasesIn(h.rig))
-		require.Equal(t, deal("m", []string{"m", "n"}, []string{"a", "b", "c"}), h.a.Seat())
+		require.Equal(t, Deal("m", []string{"m", "n"}, []string{"a", "b", "c"}), h.a.Seat())
 		require.Less(t, len(h.a.Seat().Shards), catalog.Shards)
 	})
 }

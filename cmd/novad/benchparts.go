@@ -99,6 +99,7 @@ func (b *bench) withBudgets(budgets func(*auditor.Options), f func(*node) error)
 		Star:    star.Options{Name: "bench"},
 		Auditor: audit,
 		Audit:   true,
+		Serve:   true,
 		Logger:  b.log,
 	})
 	if err != nil {

@@ -47,6 +47,8 @@ type cli struct {
 	Pending      pendingCmd      `cmd:"" help:"Show what the auditor has still to do about a stream."`
 	Chains       chainsCmd       `cmd:"" help:"Show the chains and their cursors."`
 	Due          dueCmd          `cmd:"" help:"Show the due queues: what the auditor owes."`
+	Ring         ringCmd         `cmd:"" help:"Show the members of the ring: their seats and how busy they are."`
+	Drain        drainCmd        `cmd:"" help:"Finish a node's work and take it off the ring."`
 	Decommission decommissionCmd `cmd:"" help:"Retire a star that is stopped, for good."`
 	Verify       verifyCmd       `cmd:"" help:"Read and check everything: records, objects, references, markers."`
 	Demo         demoCmd         `cmd:"" help:"See it work: append a log, kill the node, start it again, watch the chain move, compare."`

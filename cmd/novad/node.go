@@ -9,25 +9,27 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nova-store/nova/api/service"
 	"github.com/nova-store/nova/auditor"
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
-	"github.com/nova-store/nova/metastore/pebblestore"
+	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/metrics"
 	"github.com/nova-store/nova/objstore"
-	"github.com/nova-store/nova/objstore/dirbucket"
 	"github.com/nova-store/nova/star"
 )
 
-// nodeConfig is what a node on the embedded store and a directory is made of.
+// nodeConfig is what a node is made of.
 type nodeConfig struct {
-	Dir     string // holds meta/ and bucket/
+	Dir     string // holds meta/ and bucket/, where Storage does not say otherwise
+	Storage storageConfig
 	Timing  catalog.Timing
 	Star    star.Options
 	Auditor auditor.Options
 	Audit   bool
+	Serve   bool
 	// InFlightBytes bounds what the HTTP interface holds; 0: its default.
 	InFlightBytes int64
 	// DiskReserve is the free space that is kept for what frees more; 0: the store's own last reserve alone.
@@ -35,12 +37,12 @@ type nodeConfig struct {
 	Logger      *slog.Logger
 }
 
-// node is a star and an auditor on one store and one bucket, in this process.
+// node is a star, or an auditor, or both on one store and one bucket, in this process.
 type node struct {
-	store   *pebblestore.Store
-	bucket  *dirbucket.Bucket
+	store   closingStore
+	bucket  closingBucket
 	cat     *catalog.Catalog
-	star    *star.Star
+	star    *star.Star       // nil: auditing only
 	auditor *auditor.Auditor // nil: serving only
 	metrics *metrics.Metrics
 	log     *slog.Logger
@@ -53,33 +55,21 @@ type node struct {
 	auditorDone chan struct{} // closed once the auditor's Run returned
 	stopStar    context.CancelFunc
 	stopAuditor context.CancelFunc
+
+	drainOnce sync.Once
+	draining  atomic.Bool
+	drained   chan struct{} // closed once the node is drained
+	drainErr  error         // of then
 }
 
-// openNode opens the data directory. Whatever it refuses is a refusal at start-up.
+// openNode opens metastore and bucket. Whatever it refuses is a refusal at start-up.
 func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
-	if err := cfg.Timing.Validate(true); err != nil {
+	cfg.Storage = cfg.Storage.under(cfg.Dir)
+	if err := cfg.Timing.Validate(cfg.Storage.embedded()); err != nil {
 		return nil, &usageError{err}
 	}
-	if err := checkMetadata(cfg.Dir); err != nil {
-		return nil, &usageError{err}
-	}
-	n := &node{log: cfg.Logger, inFlight: cfg.InFlightBytes, minted: make(chan struct{})}
-	fatal := func(err error) {
-		cfg.Logger.Error("storage failed, the process ends", "error", err)
-		os.Exit(exitFailure)
-	}
-	room := newRoom(cfg.Dir, cfg.DiskReserve)
-	cfg.Star.Room, cfg.Auditor.Room = room, room
-	var err error
-	if n.store, err = pebblestore.Open(filepath.Join(cfg.Dir, "meta"), pebblestore.Options{
-		Logger: cfg.Logger, Fatal: fatal, MinFreeBytes: cfg.DiskReserve / storeShare,
-	}); err != nil {
-		return nil, &usageError{err}
-	}
-	if err := checkBucket(ctx, n.store, cfg.Dir); err != nil {
-		return nil, errors.Join(&usageError{err}, n.close())
-	}
-	if n.bucket, err = dirbucket.Open(filepath.Join(cfg.Dir, "bucket"), dirbucket.Options{Logger: cfg.Logger, OnFail: fatal}); err != nil {
+	n := &node{log: cfg.Logger, inFlight: cfg.InFlightBytes, minted: make(chan struct{}), drained: make(chan struct{})}
+	if err := n.openStorage(ctx, &cfg); err != nil {
 		return nil, errors.Join(&usageError{err}, n.close())
 	}
 	if err := n.assemble(ctx, cfg); err != nil {
@@ -91,14 +81,14 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 // checkMetadata refuses a data directory that has objects but lost its metadata: the ids of streams and
 // chains would be given out again, and old records come up in new streams. A first start makes the
 // metadata before any object.
-func checkMetadata(dir string) error {
-	if files, err := os.ReadDir(filepath.Join(dir, "meta")); len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+func checkMetadata(dir, meta, bucket string) error {
+	if files, err := os.ReadDir(meta); len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil // opening it tells more
 	}
 	for _, kind := range []string{"slot", "bundle", "settled"} {
-		err := filepath.WalkDir(filepath.Join(dir, "bucket", kind), func(path string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(filepath.Join(bucket, kind), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
-				err = fmt.Errorf("data directory %s has objects (%s) but no metadata: restore its meta/ from a backup, or take an empty directory", dir, path)
+				err = fmt.Errorf("data directory %s has objects (%s) but no metadata: restore %s from a backup, or take an empty directory", dir, path, meta)
 			}
 			return err
 		})
@@ -113,7 +103,7 @@ func checkMetadata(dir string) error {
 // its volume is not mounted: chains would go on in a bucket that is not theirs, and once theirs is back it
 // would lack what was acknowledged meanwhile. A first start makes the bucket, whose lock file stays, before
 // the format is written; a crash in between leaves no format, and the next start begins anew.
-func checkBucket(ctx context.Context, store *pebblestore.Store, dir string) error {
+func checkBucket(ctx context.Context, store metastore.Store, dir, bucket string) error {
 	recs, err := store.Get(ctx, catalog.FormatKey)
 	if err != nil {
 		return fmt.Errorf("data directory %s: reading %s: %w", dir, catalog.FormatKey, err)
@@ -124,11 +114,11 @@ func checkBucket(ctx context.Context, store *pebblestore.Store, dir string) erro
 	if f, err := catalog.DecodeFormat(recs[0].Value); err != nil || f.Version != catalog.FormatVersion {
 		return nil // another version's: EnsureFormat tells
 	}
-	switch files, err := os.ReadDir(filepath.Join(dir, "bucket")); {
+	switch files, err := os.ReadDir(bucket); {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("data directory %s: %w", dir, err)
 	case len(files) == 0:
-		return fmt.Errorf("data directory %s has metadata but no objects: mount its bucket/, or restore it from a backup, or take an empty directory", dir)
+		return fmt.Errorf("data directory %s has metadata but no objects: mount %s, or restore it from a backup, or take an empty directory", dir, bucket)
 	}
 	return nil
 }
@@ -142,20 +132,25 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	store := &armWatch{n.store, n.armed}
 	n.cat = catalog.New(n.metrics.Store(store, metrics.Serving), clk, cfg.Timing, nil)
 	if err := n.cat.EnsureFormat(ctx); err != nil {
-		return fmt.Errorf("data directory %s: %w", cfg.Dir, err)
+		return fmt.Errorf("%s: %w", cfg.Storage.where(), err)
 	}
-	// The mint would refuse it, too. Nobody can retire the star while this process has the store.
-	switch at, err := n.cat.ReadStar(ctx, cfg.Star.Name); {
-	case err != nil:
+	name := cfg.Star.Name
+	if !cfg.Serve {
+		name = memberName(clk)
+	} else {
+		// The mint would refuse it, too, and does where somebody retires the star right now.
+		switch at, err := n.cat.ReadStar(ctx, name); {
+		case err != nil:
+			return err
+		case at.Star.Retired:
+			return fmt.Errorf("star %s was decommissioned, and its name can't be used again: choose another with --star", name)
+		}
+	}
+	if err := objstore.Probe(ctx, clk, n.bucket, name); err != nil {
 		return err
-	case at.Star.Retired:
-		return fmt.Errorf("star %s was decommissioned, and its name can't be used again: choose another with --star", cfg.Star.Name)
 	}
-	if err := objstore.Probe(ctx, clk, n.bucket, cfg.Star.Name); err != nil {
-		return err
-	}
-	cfg.Auditor.Member = cfg.Star.Name
-	cfg.Auditor.Embedded, cfg.Star.Embedded = true, true
+	cfg.Auditor.Member, cfg.Auditor.Version = name, version()
+	cfg.Auditor.Embedded, cfg.Star.Embedded = cfg.Storage.embedded(), cfg.Storage.embedded()
 	cfg.Auditor.Logger, cfg.Star.Logger = cfg.Logger, cfg.Logger
 	if cfg.Audit {
 		if cfg.Auditor.Events == nil {
@@ -170,10 +165,17 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 			return err
 		}
 	}
+	if !cfg.Serve {
+		return nil
+	}
 	cfg.Star.Events = n.metrics.StarEvents(starEvents{log: cfg.Logger, minted: n.starMinted})
 	n.star, err = star.New(n.cat, n.metrics.Bucket(n.bucket, metrics.Serving), clk, cfg.Star)
 	return err
 }
+
+// memberName makes up a name for a member of the ring that is no star. It is another at each start, so that
+// what an earlier process of this machine has announced is never this one's.
+func memberName(clk clock.Clock) string { return fmt.Sprintf("auditor-%016x", clk.Rand()) }
 
 // starMinted: the star serves now. The mint has re-announced what earlier epochs left,
 // so that the auditor looks at once.
@@ -191,9 +193,11 @@ func (n *node) armed(key string) {
 	}
 }
 
-// start runs the star, and the auditor if there is one.
+// start runs the star and the auditor, whichever there is.
 func (n *node) start() {
-	n.startStar()
+	if n.star != nil {
+		n.startStar()
+	}
 	if n.auditor != nil {
 		n.startAuditor()
 	}
@@ -216,8 +220,12 @@ func (n *node) startAuditor() {
 	}()
 }
 
-// ready returns once the star serves, or with the error that it stopped with.
+// ready returns once the star serves, or with the error that it stopped with. Without a star there is nothing to wait
+// for: /readyz tells when the auditor is on the ring.
 func (n *node) ready(ctx context.Context) error {
+	if n.star == nil {
+		return nil
+	}
 	select {
 	case <-n.minted:
 		return nil
@@ -230,27 +238,24 @@ func (n *node) ready(ctx context.Context) error {
 }
 
 // service is the inner half of the interface.
-func (n *node) service() *service.Service { return service.New(n.star, n.cat, clock.NewReal()) }
-
-// stop ends a node that was started: flights are finished and absorbed, the auditor's pool
-// drains and leaves the ring, everything is closed. It takes until then; whoever cannot wait
-// ends the process, which loses nothing acknowledged.
-func (n *node) stop() error {
-	err := n.star.Drain(context.Background())
-	serr := <-n.starDone
-	n.starDone <- serr
-	n.stopStar()
-	if n.auditorDone != nil {
-		n.stopAuditor()
-		<-n.auditorDone
+func (n *node) service() *service.Service {
+	if n.star == nil {
+		return service.New(service.AuditOnly(n.auditor), n.cat, clock.NewReal())
 	}
-	return errors.Join(err, serr, n.close())
+	return service.New(n.star, n.cat, clock.NewReal())
 }
+
+// stop ends a node that was started: it is drained, and everything is closed. It takes until then; whoever cannot wait
+// ends the process, which loses nothing acknowledged.
+func (n *node) stop() error { return errors.Join(n.drain(), n.close()) }
 
 func (n *node) close() error {
 	var errs []error
 	if n.bucket != nil {
 		errs = append(errs, n.bucket.Close())
 	}
-	return errors.Join(append(errs, n.store.Close())...)
+	if n.store != nil {
+		errs = append(errs, n.store.Close())
+	}
+	return errors.Join(errs...)
 }

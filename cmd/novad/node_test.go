@@ -100,7 +100,7 @@ func TestTheAuditorLeavesTheRingBeforeTheStopEnds(t *testing.T) {
 			case <-stopped:
 				early = true
 			default:
-				waited = waits(".(*node).stop(")
+				waited = waits(".(*node).drainAll(")
 			}
 			runtime.Gosched()
 		}

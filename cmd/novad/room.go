@@ -2,7 +2,7 @@ package main
 
 import (
 	"errors"
-	"path/filepath"
+	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -17,11 +17,15 @@ const (
 	minDiskReserve = 1 << 20
 )
 
-// newRoom watches the disk, or the two disks, that the data directory is on: the fuller one counts.
-func newRoom(dir string, reserve int64) *objstore.Room {
+// newRoom watches the disks that folders are on: the fullest one counts. Without a folder there is nothing to keep.
+func newRoom(folders []string, reserve int64) *objstore.Room {
 	return objstore.NewRoom(reserve, time.Now, func() (int64, error) {
-		meta, err1 := vfs.Default.GetDiskUsage(filepath.Join(dir, "meta"))
-		bucket, err2 := vfs.Default.GetDiskUsage(filepath.Join(dir, "bucket"))
-		return int64(min(meta.AvailBytes, bucket.AvailBytes)), errors.Join(err1, err2)
+		least := int64(math.MaxInt64)
+		var errs []error
+		for _, dir := range folders {
+			disk, err := vfs.Default.GetDiskUsage(dir)
+			least, errs = min(least, int64(disk.AvailBytes)), append(errs, err)
+		}
+		return least, errors.Join(errs...)
 	})
 }

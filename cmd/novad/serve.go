@@ -36,12 +36,13 @@ type serveCmd struct {
 
 	Data      string `help:"Data directory: metadata under meta/, objects under bucket/." default:"./nova-data" placeholder:"DIR"`
 	Listen    string `help:"Address to serve HTTP on; port 0 picks one." default:"${listen}" placeholder:"HOST:PORT"`
-	Star      string `help:"Name of this star." default:"nova"`
+	Star      string `help:"Name of this star." default:"${star}"`
 	NoAudit   bool   `help:"Serve only; somebody else must run an auditor."`
 	AuditOnly bool   `help:"Run the auditor only: a member of the ring that serves no data. It needs a metastore that nodes share."`
 	LogLevel  string `help:"Least level logged: debug, info, warn or error." enum:"debug,info,warn,error" default:"info"`
 	LogFormat string `help:"Log as text, as json, or as text on a terminal only (auto)." enum:"auto,text,json" default:"auto"`
 
+	storageFlags
 	securityFlags
 
 	Linger       time.Duration `help:"How long a flight waits for more appends while another is in the air." default:"5ms"`
@@ -62,11 +63,11 @@ type serveCmd struct {
 	SettleRecheck   time.Duration `help:"How often a live chain is looked at." default:"${settle_recheck}"`
 	SettleObjectMin byteSize      `help:"From this size on a stream gets settled objects of its own; smaller ones share." default:"1MiB"`
 	SettleObjectMax byteSize      `help:"Size of a settled object, at most 64MiB." default:"64MiB"`
-	ReapGrace       time.Duration `help:"Wait before an unreferenced object is probed." default:"${reap_grace}"`
-	TrimGrace       time.Duration `help:"Wait before a rewritten slot is deleted." default:"${trim_grace}"`
-	RetireGrace     time.Duration `help:"Wait before a sealed chain is retired." default:"${retire_grace}"`
+	ReapGrace       byStorage     `help:"Wait before an unreferenced object is probed (${reap_grace}; ${shared_grace} where nodes share storage)." placeholder:"DURATION"`
+	TrimGrace       byStorage     `help:"Wait before a rewritten slot is deleted (${trim_grace}; ${shared_grace} where nodes share storage)." placeholder:"DURATION"`
+	RetireGrace     byStorage     `help:"Wait before a sealed chain is retired (${retire_grace}; ${shared_grace} where nodes share storage)." placeholder:"DURATION"`
 	OrphanGrace     time.Duration `help:"Wait before an unresolved intent is judged." default:"${orphan_grace}"`
-	PutHorizon      time.Duration `help:"How late a write may take effect. 0, and nothing else, on a local directory." default:"0s"`
+	PutHorizon      byStorage     `help:"How late a write may take effect (${shared_horizon}; 0, and nothing else, with Pebble and a local directory)." placeholder:"DURATION"`
 	SessionTTL      time.Duration `name:"session-ttl" help:"How long a session outlives its last keep-alive." default:"${session_ttl}"`
 	MaxClockSkew    time.Duration `help:"How far the clocks of two nodes differ." default:"${max_clock_skew}"`
 	UndeleteWindow  time.Duration `help:"How long a deleted stream's data is kept." default:"${undelete_window}"`
@@ -85,9 +86,12 @@ type serveCmd struct {
 
 // serveDefaults are the defaults that other packages own.
 func serveDefaults() kong.Vars {
-	t := catalog.DefaultTiming(true)
+	t, shared := catalog.DefaultTiming(true), catalog.DefaultTiming(false)
 	return kong.Vars{
+		"shared_grace":         shared.TrimGrace.String(),
+		"shared_horizon":       shared.PutHorizon.String(),
 		"listen":               defaultListen,
+		"star":                 defaultStar,
 		"settle_age_cap":       t.SettleAgeCap.String(),
 		"settle_owed_bytes":    byteSize(t.SettleOwedBytes).String(),
 		"settle_recheck":       t.SettleRecheck.String(),
@@ -124,8 +128,6 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	switch {
 	case c.AuditOnly && c.NoAudit:
 		return nodeConfig{}, usagef("--audit-only with --no-audit leaves nothing to run; drop one of them")
-	case c.AuditOnly:
-		return nodeConfig{}, usagef("--audit-only: the metadata under --data is for one process alone, so that this auditor would have nothing to audit; run both roles in one node")
 	case c.Data == "":
 		return nodeConfig{}, usagef("--data must name a directory")
 	case c.Linger < 0 || c.SlotDeadline <= 0 || c.AuditorIdleInterval <= 0:
@@ -155,12 +157,18 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if !(c.GCMinDeadRatio > 0 && c.GCMinDeadRatio <= 1) {
 		return nodeConfig{}, usagef("--gc-min-dead-ratio=%v: it must be above 0, and 1 at most", c.GCMinDeadRatio)
 	}
+	storage, err := c.storage(c.AuditOnly, c.Star)
+	if err != nil {
+		return nodeConfig{}, err
+	}
+	c.decide(storage.embedded())
 	cfg := nodeConfig{
-		Dir: c.Data,
+		Dir:     c.Data,
+		Storage: storage,
 		Timing: catalog.Timing{
-			PutHorizon: c.PutHorizon, SessionTTL: c.SessionTTL, MaxClockSkew: c.MaxClockSkew, JobDeadline: c.JobDeadline,
+			PutHorizon: c.PutHorizon.Duration, SessionTTL: c.SessionTTL, MaxClockSkew: c.MaxClockSkew, JobDeadline: c.JobDeadline,
 			SettleAgeCap: c.SettleAgeCap, SettleOwedBytes: uint64(c.SettleOwedBytes), SettleRecheck: c.SettleRecheck,
-			ReapGrace: c.ReapGrace, TrimGrace: c.TrimGrace, RetireGrace: c.RetireGrace, OrphanGrace: c.OrphanGrace,
+			ReapGrace: c.ReapGrace.Duration, TrimGrace: c.TrimGrace.Duration, RetireGrace: c.RetireGrace.Duration, OrphanGrace: c.OrphanGrace,
 			UndeleteWindow: c.UndeleteWindow,
 		},
 		Star: star.Options{
@@ -174,6 +182,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 			RequestRate: c.AuditorRequestRate, RewriteRate: float64(c.AuditorRewriteRate), Codec: format.Zstd(),
 		},
 		Audit:         !c.NoAudit,
+		Serve:         !c.AuditOnly,
 		InFlightBytes: int64(c.InFlightBytes),
 		DiskReserve:   int64(c.DiskReserve),
 		Logger:        log,
@@ -185,10 +194,19 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if c.TailBytes == 0 {
 		cfg.Star.TailBytes = -1
 	}
-	if err := cfg.Timing.Validate(true); err != nil {
+	if err := cfg.Timing.Validate(storage.embedded()); err != nil {
 		return nodeConfig{}, timingRefusal(err)
 	}
 	return cfg, nil
+}
+
+// decide gives those waits their values that depend on where metadata and objects live.
+func (c *serveCmd) decide(embedded bool) {
+	t := catalog.DefaultTiming(embedded)
+	c.PutHorizon.orElse(t.PutHorizon)
+	c.ReapGrace.orElse(t.ReapGrace)
+	c.TrimGrace.orElse(t.TrimGrace)
+	c.RetireGrace.orElse(t.RetireGrace)
 }
 
 // timingRefusal names the flags that contradict one another.
@@ -253,11 +271,13 @@ func (n *node) serve(p *process, listener net.Listener, secured security) error 
 	defer endVerify()
 	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{
 		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Metrics: n.metrics.Handler(),
-		Guard: secured.guard,
+		Guard: secured.guard, AuditOnly: n.star == nil, Drain: n.drainFor,
 	}), n.log)
 	srv.TLSConfig = secured.tls
 	srv.RegisterOnShutdown(endVerify)
-	srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
+	if n.star != nil {
+		srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
+	}
 	served := make(chan error, 1)
 	if err := n.ready(p.ctx); err != nil {
 		return errors.Join(err, listener.Close(), n.stop())
@@ -276,8 +296,7 @@ func (n *node) serve(p *process, listener net.Listener, secured security) error 
 	select {
 	case <-p.ctx.Done():
 		n.log.Info("stopping; another signal ends the process at once")
-	case err := <-n.starDone:
-		n.starDone <- err
+	case err := <-n.starStopped():
 		failed = fmt.Errorf("the star stopped: %w", err)
 	case err := <-served:
 		failed = fmt.Errorf("the HTTP server stopped: %w", err)

@@ -31,6 +31,7 @@ type setting struct {
 
 // Run prints every setting, and says whether serve would take them.
 func (c *configCmd) Run(p *process, k *kong.Context) error {
+	_, refused := c.config(slog.New(slog.DiscardHandler))
 	settings := c.settings(k)
 	if c.Output == "json" {
 		if err := printJSON(p.stdout, settings); err != nil {
@@ -45,8 +46,8 @@ func (c *configCmd) Run(p *process, k *kong.Context) error {
 			return err
 		}
 	}
-	if _, err := c.config(slog.New(slog.DiscardHandler)); err != nil {
-		return err
+	if refused != nil {
+		return refused
 	}
 	if err := c.checkListen(c.Listen); err != nil {
 		return err
