@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +25,8 @@ import (
 const (
 	// mutantSeeds is how many seeds a mutant may take to be caught, unless -seeds says otherwise.
 	mutantSeeds = 2000
+	// fewSeeds are those that a mutant is tried with before the scenarios, which cost less than all seeds.
+	fewSeeds = 100
 	// controlSeeds is how many the control run takes where only some mutants are looked at.
 	controlSeeds = 50
 	// runMost bounds one run of a program with a mutant in it: it may never end.
@@ -222,6 +223,11 @@ type result struct {
 	Seeds     int    `json:"seeds"`
 	Cuts      int    `json:"cuts"`
 	Broken    any    `json:"broken"` // of seeds: each that broke
+	// Scenarios are those of a run of several.
+	Scenarios []struct {
+		Invariant string `json:"invariant"`
+		Replay    string `json:"replay"`
+	} `json:"scenarios"`
 }
 
 func (r *result) holds() bool { return r == nil || r.Replay == "" }
@@ -330,8 +336,9 @@ func (h *hunter) hunt(ctx context.Context, m *mutant.Mutant) (r mutantReport) {
 	return r
 }
 
-// search looks for a run of the mutant that breaks an invariant: where it was caught last, if
-// that is enough, then seeds, then scenarios, then their cuts. nil: there is none.
+// search looks for a run of the mutant that breaks an invariant that it must break: where it was caught last, if
+// that is enough, then what costs least first: some seeds, the scenarios, the other seeds, the cuts of the scenarios. If there
+// is none it returns the first that breaks another invariant; nil: nothing breaks.
 func (h *hunter) search(ctx context.Context, program string, m *mutant.Mutant) (found *catch, note string, err error) {
 	if h.quick {
 		note = "no place is known; searched"
@@ -343,17 +350,31 @@ func (h *hunter) search(ctx context.Context, program string, m *mutant.Mutant) (
 			note = places[0] + " holds by now; searched"
 		}
 	}
-	alone := []string{"-parallel", "1"} // so that how many it took is no matter of chance
-	for _, args := range [][]string{
-		{"-seeds", strconv.Itoa(h.seeds)},
-		{"-scenario", scenariosDir},
-		{"-cut", "all", "-scenario", scenariosDir},
-	} {
-		if found, err = h.try(ctx, program, append(args, alone...)...); found != nil || err != nil {
-			return found, note, err
+	few := min(h.seeds, fewSeeds)
+	runs := [][]string{{"-seeds", strconv.Itoa(few)}, {"-scenario", scenariosDir, "-fail-fast=false"}}
+	if h.seeds > few {
+		runs = append(runs, []string{"-first", strconv.Itoa(few + 1), "-seeds", strconv.Itoa(h.seeds - few)})
+	}
+	runs = append(runs, []string{"-cut", "all", "-scenario", scenariosDir})
+	for i, args := range runs {
+		// One after another, so that how many it took is no matter of chance.
+		all, err := h.tries(ctx, program, append(args, "-parallel", "1")...)
+		if err != nil {
+			return nil, note, err
+		}
+		for j := range all {
+			if i == 2 && all[j].seeds > 0 {
+				all[j].seeds += few
+			}
+			if m.Meant(all[j].Invariant) {
+				return &all[j], note, nil
+			}
+			if found == nil {
+				found = &all[j]
+			}
 		}
 	}
-	return nil, note, nil
+	return found, note, nil
 }
 
 // guard returns how the scenario that guards a mutant fails on it, itself or one of its cuts; nil if it does not.
@@ -379,29 +400,57 @@ func (h *hunter) guard(ctx context.Context, program string, m *mutant.Mutant, sc
 	return nil, nil
 }
 
-// try makes a run of a mutant. What breaks must hold without it.
+// try makes a run of a mutant and returns what breaks first, if anything does.
 func (h *hunter) try(ctx context.Context, program string, args ...string) (*catch, error) {
+	all, err := h.tries(ctx, program, args...)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return &all[0], nil
+}
+
+// tries makes a run of a mutant and returns what breaks: of several scenarios each that does. It must hold
+// without the mutant.
+func (h *hunter) tries(ctx context.Context, program string, args ...string) (all []catch, err error) {
 	r, err := h.play(ctx, program, args...)
 	if err != nil || r.holds() {
 		return nil, err
 	}
-	replay := strings.TrimPrefix(r.Replay, "novasim ")
+	if err := h.without(ctx, r.Replay); err != nil {
+		return nil, err
+	}
+	all = []catch{{Invariant: r.Invariant, Replay: r.Replay, seeds: r.Seeds, cuts: r.Cuts}}
+	for _, s := range r.Scenarios {
+		if s.Replay != "" && s.Replay != r.Replay {
+			if err := h.without(ctx, s.Replay); err != nil {
+				return nil, err
+			}
+			all = append(all, catch{Invariant: s.Invariant, Replay: s.Replay})
+		}
+	}
+	return all, nil
+}
+
+// without plays what breaks with a mutant without it; it must hold.
+func (h *hunter) without(ctx context.Context, command string) error {
+	replay := strings.TrimPrefix(command, "novasim ")
 	h.mu.Lock()
 	held := h.held[replay]
 	h.mu.Unlock()
-	if !held {
-		without, err := h.play(ctx, h.control, strings.Fields(replay)...)
-		if err != nil {
-			return nil, err
-		}
-		if !without.holds() {
-			return nil, fmt.Errorf("%s breaks %s without the mutant too", r.Replay, without.Invariant)
-		}
-		h.mu.Lock()
-		h.held[replay] = true
-		h.mu.Unlock()
+	if held {
+		return nil
 	}
-	return &catch{Invariant: r.Invariant, Replay: r.Replay, seeds: r.Seeds, cuts: r.Cuts}, nil
+	r, err := h.play(ctx, h.control, strings.Fields(replay)...)
+	if err != nil {
+		return err
+	}
+	if !r.holds() {
+		return fmt.Errorf("%s breaks %s without the mutant too", command, r.Invariant)
+	}
+	h.mu.Lock()
+	h.held[replay] = true
+	h.mu.Unlock()
+	return nil
 }
 
 // keep notes where the mutants were caught, for -quick. Of mutants that are no more it forgets the places, if
@@ -446,44 +495,4 @@ func runProgram(ctx context.Context, root, program string, args ...string) ([]by
 		return out.Bytes(), exit.ExitCode(), nil
 	}
 	return out.Bytes(), exitHeld, err
-}
-
-// took says by how many seeds or cuts a mutant was caught.
-func (r *mutantReport) took() string {
-	switch {
-	case r.Replay == "":
-		return ""
-	case r.Cuts > 0:
-		return fmt.Sprintf("%d cuts", r.Cuts)
-	case r.Seeds > 0:
-		return fmt.Sprintf("%d seeds", r.Seeds)
-	case strings.Contains(r.Replay, "-scenario"):
-		return "a scenario"
-	}
-	return "a known seed"
-}
-
-// brief is one line for who watches.
-func (r *mutantReport) brief() string {
-	s := r.Verdict
-	if r.Invariant != "" {
-		s += ": " + r.Invariant + ", " + r.took()
-	}
-	for _, more := range []string{r.Note, r.Error} {
-		if more != "" {
-			s += "; " + more
-		}
-	}
-	return fmt.Sprintf("%s (built in %.1f s, ran %.1f s)", s, r.Build, r.Wall)
-}
-
-// shortReplay is a replay without what the table's reader knows.
-func shortReplay(replay string) string {
-	args := strings.Fields(strings.TrimPrefix(replay, "novasim "))
-	for i, a := range args {
-		if strings.HasSuffix(a, ".nova") {
-			args[i] = filepath.Base(a)
-		}
-	}
-	return strings.Join(args, " ")
 }

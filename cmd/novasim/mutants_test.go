@@ -61,8 +61,12 @@ func (l *laboratory) run(_ context.Context, program string, args ...string) ([]b
 			return []byte("it panicked"), exitFailed, nil
 		}
 		replay := "novasim -scenario testdata/scenarios/guard.nova -seed 0"
+		first, second, several := strings.Cut(invariant, " ")
 		switch {
-		case strings.HasPrefix(command, "-seeds"):
+		case several:
+			return fmt.Appendf(nil, `{"invariant":%q,"broken":2,"replay":%q,"scenarios":[{"invariant":%q,"replay":%q},{"replay":""},{"invariant":%q,"replay":"novasim -scenario testdata/scenarios/second.nova"}]}`,
+				first, replay, first, replay, second), exitBroken, nil
+		case strings.Contains(command, "-seeds"):
 			return fmt.Appendf(nil, `{"seeds":7,"broken":[{"invariant":%q}],"replay":"novasim -seed 7"}`, invariant), exitBroken, nil
 		case strings.HasPrefix(command, "-seed"):
 			replay = "novasim " + prefix
@@ -79,7 +83,7 @@ func (l *laboratory) hunt(t *testing.T, f mutantFlags) (status int, rep huntRepo
 	t.Helper()
 	mutants, err := mutant.Load(l.root)
 	require.NoError(t, err)
-	h := &hunter{root: l.root, seeds: 100, quick: f.quick, run: l.run, remove: func(string) {},
+	h := &hunter{root: l.root, seeds: 150, quick: f.quick, run: l.run, remove: func(string) {},
 		build: func(_ context.Context, m *mutant.Mutant) (string, error) {
 			if m == nil {
 				return "control", nil
@@ -109,20 +113,25 @@ func (r *huntReport) of(name string) mutantReport {
 
 func TestMutantsCaught(t *testing.T) {
 	l := newLaboratory(t, map[string]string{
-		"by-seed":     "A bug.\nMust break: 1-watched or 2-no-dangling.",
-		"by-scenario": "A bug.\nMust break: 3-nothing-lost.",
-		"by-cut":      "A bug.\nMust break: 9-cost, or any other.",
-		"guarded":     "A bug.\nMust break: 1-watched.\nGuarded by: testdata/scenarios/guard.nova",
+		"by-seed":      "A bug.\nMust break: 1-watched or 2-no-dangling.",
+		"by-scenario":  "A bug.\nMust break: 3-nothing-lost.",
+		"by-second":    "A bug.\nMust break: 3-nothing-lost.",
+		"by-late-seed": "A bug.\nMust break: 1-watched.",
+		"by-cut":       "A bug.\nMust break: 9-cost, or any other.",
+		"guarded":      "A bug.\nMust break: 1-watched.\nGuarded by: testdata/scenarios/guard.nova",
 	})
 	l.breaks("by-seed", "-seeds", "2-no-dangling")
 	l.breaks("by-scenario", "-scenario", "3-nothing-lost")
 	l.breaks("by-cut", "-cut all", "8-convergence")
+	l.breaks("by-second", "-scenario testdata/scenarios -fail-fast=false", "expectation 3-nothing-lost")
+	l.breaks("by-late-seed", "-seeds", "9-cost")
+	l.breaks("by-late-seed", "-first 101 -seeds 50", "1-watched")
 	l.breaks("guarded", "-seeds", "1-watched")
 	l.breaks("guarded", "-cut all -scenario testdata/scenarios/guard.nova", "expectation")
 	status, rep, errOut := l.hunt(t, mutantFlags{mutants: true, update: true})
 	require.Equal(t, exitHeld, status, errOut)
 	require.Equal(t, "held", rep.Verdict)
-	require.Contains(t, l.runs[0], "control: -seeds 100 ", "it begins without a mutant")
+	require.Contains(t, l.runs[0], "control: -seeds 150 ", "it begins without a mutant")
 	require.Contains(t, l.runs[1], "control: -cut all ")
 
 	seed := rep.of("by-seed")
@@ -132,6 +141,8 @@ func TestMutantsCaught(t *testing.T) {
 	require.Equal(t, "novasim -seed 7", seed.Replay)
 	require.Equal(t, "novasim -scenario testdata/scenarios/guard.nova -seed 0", rep.of("by-scenario").Replay)
 	require.Equal(t, 9, rep.of("by-cut").Cuts)
+	require.Equal(t, "novasim -scenario testdata/scenarios/second.nova", rep.of("by-second").Replay, "by what it must break")
+	require.Equal(t, 107, rep.of("by-late-seed").Seeds)
 	require.Equal(t, "expectation", rep.of("guarded").Guards[0].Invariant)
 	require.Contains(t, strings.Join(l.runs, "\n"), "control: -seed 7 ", "what breaks holds without the mutant")
 
@@ -142,10 +153,12 @@ func TestMutantsCaught(t *testing.T) {
 		l.breaks("guarded", place, "1-watched")
 	}
 	l.breaks("by-scenario", "-scenario testdata/scenarios/guard.nova", "3-nothing-lost")
+	l.breaks("by-second", "-scenario testdata/scenarios/second.nova", "3-nothing-lost")
+	l.breaks("by-late-seed", "-seed 7", "1-watched")
 	l.breaks("by-cut", "-scenario testdata/scenarios/guard.nova -seed 0 -cut 5:after", "9-cost")
 	status, rep, errOut = l.hunt(t, mutantFlags{mutants: true, quick: true})
 	require.Equal(t, exitHeld, status, errOut)
-	require.Len(t, rep.Mutants, 4)
+	require.Len(t, rep.Mutants, 6)
 	for _, run := range l.runs {
 		require.True(t, strings.HasPrefix(run, "control: ") || !strings.Contains(run, "-seeds"), run)
 	}

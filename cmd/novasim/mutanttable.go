@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -57,4 +58,44 @@ func (c *command) printHunt(rep *huntReport) {
 	if len(rep.Failed) > 0 {
 		fmt.Fprintf(c.out, "nothing is known of: %s\n", strings.Join(rep.Failed, ", "))
 	}
+}
+
+// took says by how many seeds or cuts a mutant was caught.
+func (r *mutantReport) took() string {
+	switch {
+	case r.Replay == "":
+		return ""
+	case r.Cuts > 0:
+		return fmt.Sprintf("%d cuts", r.Cuts)
+	case r.Seeds > 0:
+		return fmt.Sprintf("%d seeds", r.Seeds)
+	case strings.Contains(r.Replay, "-scenario"):
+		return "a scenario"
+	}
+	return "a known seed"
+}
+
+// brief is one line for who watches.
+func (r *mutantReport) brief() string {
+	s := r.Verdict
+	if r.Invariant != "" {
+		s += ": " + r.Invariant + ", " + r.took()
+	}
+	for _, more := range []string{r.Note, r.Error} {
+		if more != "" {
+			s += "; " + more
+		}
+	}
+	return fmt.Sprintf("%s (built in %.1f s, ran %.1f s)", s, r.Build, r.Wall)
+}
+
+// shortReplay is a replay without what the table's reader knows.
+func shortReplay(replay string) string {
+	args := strings.Fields(strings.TrimPrefix(replay, "novasim "))
+	for i, a := range args {
+		if strings.HasSuffix(a, ".nova") {
+			args[i] = filepath.Base(a)
+		}
+	}
+	return strings.Join(args, " ")
 }
