@@ -5,6 +5,7 @@ package etcdstore_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,7 +23,9 @@ import (
 	"github.com/nova-store/nova/metastore/storetest"
 )
 
-// opened counts the keyspaces of this process.
+var discard = slog.New(slog.DiscardHandler)
+
+// opener opens keyspaces of a cluster, each another.
 type opener struct {
 	cluster *etcdtest.Cluster
 	opened  atomic.Int64
