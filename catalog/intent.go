@@ -36,10 +36,7 @@ func (c *Catalog) ArmIntent(ctx context.Context, object string) (Armed, error) {
 	start := c.clk.Now()
 	in := newIntent(object)
 	in.Birth, in.Nonce = unixMS(start), c.clk.Rand()
-	armed := Armed{Object: object}
-	if c.timing.PutHorizon > 0 {
-		armed.NotAfter = start.Add(c.timing.PutHorizon)
-	}
+	armed := Armed{Object: object, NotAfter: c.timing.notAfter(start)}
 	var b batch
 	b.when(metastore.Absent(IntentKey(object)))
 	b.put(IntentKey(object), in.encode())

@@ -66,10 +66,7 @@ type Fence struct {
 func (c *Catalog) TakeFence(ctx context.Context, at ChainAt, dead Dead) (Fence, error) {
 	what := "fencing " + at.ID.String()
 	start := c.clk.Now()
-	f := Fence{Chain: at, Nonce: c.clk.Rand()}
-	if c.timing.PutHorizon > 0 {
-		f.NotAfter = start.Add(c.timing.PutHorizon)
-	}
+	f := Fence{Chain: at, Nonce: c.clk.Rand(), NotAfter: c.timing.notAfter(start)}
 	v := &f.Chain.Chain
 	var b batch
 	b.when(metastore.At(ChainKey(at.ID), at.Version))

@@ -25,6 +25,10 @@ type Timing struct {
 	// 0 is legal only where a dead process cannot write: embedded store, local
 	// directory.
 	PutHorizon time.Duration
+	// LongestUpload is the part of PutHorizon for which a PUT may go on that its bucket
+	// judged to be in time: NotAfter is so much before the horizon's end. A bucket that looks at the time
+	// when a request begins has one; 0 where it looks when the effect happens.
+	LongestUpload time.Duration
 	// SessionTTL is how long a session outlives its last keep-alive.
 	SessionTTL time.Duration
 	// MaxClockSkew bounds how far two nodes' clocks differ.
@@ -106,6 +110,9 @@ func (t Timing) Validate(embedded bool) error {
 	} else if t.PutHorizon <= 0 {
 		return bad("PutHorizon", "the put horizon must be above 0 on a shared store")
 	}
+	if t.LongestUpload != 0 && (t.LongestUpload < 0 || t.LongestUpload >= t.PutHorizon) {
+		return bad("PutHorizon", "the put horizon of %v must exceed the longest upload, %v", t.PutHorizon, t.LongestUpload)
+	}
 	switch {
 	case t.SessionTTL < MinSessionTTL:
 		return bad("SessionTTL", "the session TTL of %v leaves no time for a keep-alive; it must be %v at least", t.SessionTTL, MinSessionTTL)
@@ -161,6 +168,15 @@ func (g timingTerm) mustExceed(over []timingTerm) error {
 		return nil
 	}
 	return &UnsafeTimingError{Fields: fields, Reason: fmt.Sprintf("the %s of %v must exceed %s = %v", g.text, g.value, rule, sum)}
+}
+
+// notAfter is that of a PUT that is announced by a commit whose first try begins at start: the zero time where the
+// horizon is 0.
+func (t Timing) notAfter(start time.Time) time.Time {
+	if t.PutHorizon == 0 {
+		return time.Time{}
+	}
+	return start.Add(t.PutHorizon - t.LongestUpload)
 }
 
 // readyAt is now + d, rounded up to the marker bucket, or to d where that is shorter.

@@ -41,6 +41,10 @@ func TestTimingValidate(t *testing.T) {
 	}{
 		{"horizon on an embedded store", true, func(t *Timing) { t.PutHorizon = tick }, false},
 		{"no horizon on a shared store", false, func(t *Timing) { t.PutHorizon = 0 }, false},
+		{"longest upload", false, func(t *Timing) { t.LongestUpload = t.PutHorizon - tick }, true},
+		{"longest upload up to the horizon", false, func(t *Timing) { t.LongestUpload = t.PutHorizon }, false},
+		{"longest upload below 0", false, func(t *Timing) { t.LongestUpload = -tick }, false},
+		{"longest upload without a horizon", true, func(t *Timing) { t.LongestUpload = tick }, false},
 		{"horizon below 0", false, func(t *Timing) { t.PutHorizon = -tick }, false},
 		{"no TTL", true, func(t *Timing) { t.SessionTTL = 0 }, false},
 		{"no deadline", true, func(t *Timing) { t.JobDeadline = 0 }, false},

@@ -1,8 +1,8 @@
 // Package objstore defines the bucket that holds Nova's records, as small as star
 // and auditor need it.
 //
-// Implementations: dirbucket (a local directory, the default) and the
-// simulator's. The contract below is what buckettest checks on every one of them.
+// Implementations: dirbucket (a local directory, the default), s3bucket (S3 and what
+// speaks its protocol) and the simulator's. The contract below is what buckettest checks on every one of them.
 package objstore
 
 import (
@@ -44,7 +44,8 @@ type PutOptions struct {
 	// IfAbsent makes the put fail with ErrExists where there is an object.
 	IfAbsent bool
 	// NotAfter is the time past which the put must not have its effect, enforced
-	// by the bucket, not by the caller's good will. Zero: no such time, legal only on
+	// by the bucket, not by the caller's good will. A bucket that looks at the time when a request begins
+	// may let it go on past it, by a bound that it documents (catalog.Timing's LongestUpload). Zero: no such time, legal only on
 	// a bucket whose Put never returns with its effect still open (put horizon 0).
 	NotAfter time.Time
 }

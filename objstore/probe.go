@@ -80,6 +80,7 @@ const (
 	needsDelete      = "permission to delete objects (on S3: s3:DeleteObject)"
 	needsConditional = "conditional writes that refuse a second writer of a key (on S3: If-None-Match: *)"
 	needsRanges      = "reads of byte ranges (on S3: the Range header)"
+	needsAbsence     = "a missing object to be told from one that may not be read (on S3: s3:ListBucket)"
 	needsConsistency = "a read to see the last write or delete that was answered"
 )
 
@@ -175,7 +176,7 @@ func probeDelete(ctx context.Context, b Bucket, key string) error {
 	case errors.Is(err, ErrNotFound):
 		return nil
 	case err == nil:
-		err = errStillThere
+		return &ProbeError{"read after the delete", needsConsistency, errStillThere}
 	}
-	return &ProbeError{"read after the delete", needsConsistency, err}
+	return &ProbeError{"read after the delete", needsAbsence, err}
 }

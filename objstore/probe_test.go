@@ -174,6 +174,7 @@ func TestProbeRefuses(t *testing.T) {
 		"delete without effect": {newFlawed(func(call string, _ objstore.PutOptions, _ int) (bool, error) {
 			return call != "delete", nil
 		}), "read after the delete", "last write or delete", nil},
+		"absence hidden": {&hidesAbsence{newFlawed(nil)}, "read after the delete", "s3:ListBucket", nil},
 		"no size": {newFlawed(func(call string, _ objstore.PutOptions, _ int) (bool, error) {
 			return call != "stat", nil
 		}), "stat", "size", nil},
@@ -204,6 +205,17 @@ type ignoresCondition struct{ *flawedBucket }
 func (b ignoresCondition) Put(ctx context.Context, key string, body []byte, opt objstore.PutOptions) error {
 	opt.IfAbsent = false
 	return b.flawedBucket.Put(ctx, key, body, opt)
+}
+
+// hidesAbsence tells who may not list a bucket no more of a missing object than that it may not be read, as S3 does.
+type hidesAbsence struct{ *flawedBucket }
+
+func (b *hidesAbsence) Get(ctx context.Context, key string, off, n int64) ([]byte, error) {
+	body, err := b.flawedBucket.Get(ctx, key, off, n)
+	if errors.Is(err, objstore.ErrNotFound) {
+		err = errors.New("AccessDenied")
+	}
+	return body, err
 }
 
 func withGet(get func(body []byte, off, n int64) []byte) *flawedBucket {

@@ -57,6 +57,7 @@ func TestScripts(t *testing.T) {
 			"damage":  cmdDamage,
 			"ids":     cmdIDs,
 			"certs":   cmdCerts,
+			"s3":      cmdS3,
 		},
 	})
 }
@@ -126,6 +127,15 @@ func scriptCommand(ts *testscript.TestScript, args ...string) *exec.Cmd {
 	cmd := exec.Command(exe, args...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"), "TMPDIR=" + ts.Getenv("TMPDIR"), "NOVA_SERVER=" + ts.Getenv("NOVA_SERVER")}
+	for _, name := range []string{
+		"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "NOVA_BUCKET", "NOVA_S3_ENDPOINT", "NOVA_S3_PATH_STYLE",
+		"NOVA_SETTLE_AGE_CAP", "NOVA_SETTLE_RECHECK", "NOVA_AUDITOR_IDLE_INTERVAL", "NOVA_SESSION_TTL", "NOVA_MAX_CLOCK_SKEW",
+		"NOVA_S3_UPLOAD_TIMEOUT", "NOVA_S3_IDLE_TIMEOUT", "NOVA_PUT_HORIZON", "NOVA_REAP_GRACE", "NOVA_TRIM_GRACE", "NOVA_RETIRE_GRACE",
+	} {
+		if value := ts.Getenv(name); value != "" {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
+	}
 	return cmd
 }
 

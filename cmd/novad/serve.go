@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/objstore/format"
+	"github.com/nova-store/nova/objstore/s3bucket"
 	"github.com/nova-store/nova/star"
 )
 
@@ -67,7 +69,7 @@ type serveCmd struct {
 	TrimGrace       byStorage     `help:"Wait before a rewritten slot is deleted (${trim_grace}; ${shared_grace} where nodes share storage)." placeholder:"DURATION"`
 	RetireGrace     byStorage     `help:"Wait before a sealed chain is retired (${retire_grace}; ${shared_grace} where nodes share storage)." placeholder:"DURATION"`
 	OrphanGrace     time.Duration `help:"Wait before an unresolved intent is judged." default:"${orphan_grace}"`
-	PutHorizon      byStorage     `help:"How late a write may take effect (${shared_horizon}; 0, and nothing else, with Pebble and a local directory)." placeholder:"DURATION"`
+	PutHorizon      byStorage     `help:"How late a write may take effect (${shared_horizon} and the longest upload, --s3-upload-timeout + --s3-idle-timeout; 0, and nothing else, with Pebble and a local directory)." placeholder:"DURATION"`
 	SessionTTL      time.Duration `name:"session-ttl" help:"How long a session outlives its last keep-alive." default:"${session_ttl}"`
 	MaxClockSkew    time.Duration `help:"How far the clocks of two nodes differ." default:"${max_clock_skew}"`
 	UndeleteWindow  time.Duration `help:"How long a deleted stream's data is kept." default:"${undelete_window}"`
@@ -90,6 +92,8 @@ func serveDefaults() kong.Vars {
 	return kong.Vars{
 		"shared_grace":         shared.TrimGrace.String(),
 		"shared_horizon":       shared.PutHorizon.String(),
+		"s3_upload_timeout":    s3bucket.DefaultUploadTimeout.String(),
+		"s3_connections":       strconv.Itoa(s3bucket.DefaultConnections),
 		"listen":               defaultListen,
 		"star":                 defaultStar,
 		"settle_age_cap":       t.SettleAgeCap.String(),
@@ -161,12 +165,12 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	if err != nil {
 		return nodeConfig{}, err
 	}
-	c.decide(storage.embedded())
+	c.decide(storage)
 	cfg := nodeConfig{
 		Dir:     c.Data,
 		Storage: storage,
 		Timing: catalog.Timing{
-			PutHorizon: c.PutHorizon.Duration, SessionTTL: c.SessionTTL, MaxClockSkew: c.MaxClockSkew, JobDeadline: c.JobDeadline,
+			PutHorizon: c.PutHorizon.Duration, LongestUpload: storage.longestUpload(), SessionTTL: c.SessionTTL, MaxClockSkew: c.MaxClockSkew, JobDeadline: c.JobDeadline,
 			SettleAgeCap: c.SettleAgeCap, SettleOwedBytes: uint64(c.SettleOwedBytes), SettleRecheck: c.SettleRecheck,
 			ReapGrace: c.ReapGrace.Duration, TrimGrace: c.TrimGrace.Duration, RetireGrace: c.RetireGrace.Duration, OrphanGrace: c.OrphanGrace,
 			UndeleteWindow: c.UndeleteWindow,
@@ -201,8 +205,9 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 }
 
 // decide gives those waits their values that depend on where metadata and objects live.
-func (c *serveCmd) decide(embedded bool) {
-	t := catalog.DefaultTiming(embedded)
+func (c *serveCmd) decide(s storageConfig) {
+	t := catalog.DefaultTiming(s.embedded())
+	t.PutHorizon += s.longestUpload()
 	c.PutHorizon.orElse(t.PutHorizon)
 	c.ReapGrace.orElse(t.ReapGrace)
 	c.TrimGrace.orElse(t.TrimGrace)

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +16,7 @@ import (
 	"github.com/nova-store/nova/metastore/pebblestore"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/dirbucket"
+	"github.com/nova-store/nova/objstore/s3bucket"
 )
 
 // storageFlags are the flags of serve that say where metadata and objects live.
@@ -24,6 +25,7 @@ type storageFlags struct {
 	Bucket    string `help:"Where objects live: dir:PATH (bucket/ of the data directory), or s3://BUCKET/PREFIX." placeholder:"WHERE"`
 
 	etcdFlags
+	s3Flags
 }
 
 // storageConfig is what they come to.
@@ -31,11 +33,19 @@ type storageConfig struct {
 	etcd *etcdConfig // nil: Pebble
 	meta string      // folder of Pebble
 	dir  string      // folder of the bucket; empty with s3
-	s3   string      // address of the bucket; empty: a folder
+	s3   *s3Config   // nil: a folder
 }
 
 // embedded: nothing but this process writes, and nothing of it outlives it. Only then is there no put horizon.
-func (s storageConfig) embedded() bool { return s.etcd == nil && s.s3 == "" }
+func (s storageConfig) embedded() bool { return s.etcd == nil && s.s3 == nil }
+
+// longestUpload is how long after it began a put may still take effect: catalog.Timing counts it.
+func (s storageConfig) longestUpload() time.Duration {
+	if s.s3 == nil {
+		return 0
+	}
+	return s.s3.longestUpload
+}
 
 // where names the metastore.
 func (s storageConfig) where() string {
@@ -50,7 +60,7 @@ func (s storageConfig) under(data string) storageConfig {
 	if s.etcd == nil && s.meta == "" {
 		s.meta = filepath.Join(data, "meta")
 	}
-	if s.s3 == "" && s.dir == "" {
+	if s.s3 == nil && s.dir == "" {
 		s.dir = filepath.Join(data, "bucket")
 	}
 	return s
@@ -62,7 +72,7 @@ func (f *storageFlags) storage(auditOnly bool, star string) (storageConfig, erro
 	var err error
 	switch dir, pebble := strings.CutPrefix(f.Metastore, "pebble:"); {
 	case strings.HasPrefix(f.Metastore, etcdstore.Scheme):
-		if s.etcd, err = f.config(f.Metastore); err != nil {
+		if s.etcd, err = f.etcdFlags.config(f.Metastore); err != nil {
 			return s, err
 		}
 	case f.Metastore == "":
@@ -71,20 +81,17 @@ func (f *storageFlags) storage(auditOnly bool, star string) (storageConfig, erro
 	default:
 		s.meta = dir
 	}
-	if s.etcd == nil && f.given() {
+	if s.etcd == nil && f.etcdFlags.given() {
 		return s, usagef("flags of etcd (--etcd-…) need --metastore=etcd://…")
 	}
-	switch dir, local := strings.CutPrefix(f.Bucket, "dir:"); {
-	case strings.HasPrefix(f.Bucket, "s3://"):
-		s.s3 = f.Bucket
-	case f.Bucket == "":
-	case !local || dir == "":
-		return s, usagef("--bucket=%s: it must be dir:PATH or s3://BUCKET/PREFIX", f.Bucket)
-	default:
-		s.dir = dir
+	if err := s.bucketAt(f.Bucket, &f.s3Flags); err != nil {
+		return s, err
+	}
+	if s.s3 == nil && f.s3Flags.given() {
+		return s, usagef("flags of S3 (--s3-…) need --bucket=s3://…")
 	}
 	switch {
-	case s.etcd != nil && s.s3 == "":
+	case s.etcd != nil && s.s3 == nil:
 		return s, usagef("--metastore=%s needs a bucket that nodes share and that refuses late writes: give --bucket=s3://…, since a directory can do neither", f.Metastore)
 	case auditOnly && s.etcd == nil:
 		return s, usagef("--audit-only: metadata in Pebble is for one process alone, so that this auditor would have nothing to audit; give --metastore=etcd://…, or run both roles in one node")
@@ -92,6 +99,29 @@ func (f *storageFlags) storage(auditOnly bool, star string) (storageConfig, erro
 		return s, usagef("--star=%s is every node's default, and stars that share a metastore need names of their own: choose another", star)
 	}
 	return s, nil
+}
+
+// bucketAt takes the flag --bucket.
+func (s *storageConfig) bucketAt(flag string, f *s3Flags) (err error) {
+	switch dir, local := strings.CutPrefix(flag, "dir:"); {
+	case strings.HasPrefix(flag, s3bucket.Scheme):
+		s.s3, err = f.config(flag)
+		return err
+	case flag == "":
+	case !local || dir == "":
+		return usagef("--bucket=%s: it must be dir:PATH or s3://BUCKET/PREFIX", flag)
+	default:
+		s.dir = dir
+	}
+	return nil
+}
+
+// openBucket opens the bucket. What cannot go on ends in fatal.
+func (s storageConfig) openBucket(ctx context.Context, log *slog.Logger, fatal func(error)) (closingBucket, error) {
+	if s.s3 != nil {
+		return s.s3.open(ctx, log)
+	}
+	return dirbucket.Open(s.dir, dirbucket.Options{Logger: log, OnFail: fatal})
 }
 
 // defaultStar is the name of a star that is alone.
@@ -165,15 +195,15 @@ func (n *node) openStorage(ctx context.Context, cfg *nodeConfig) error {
 		}
 		local = append(local, s.meta)
 	}
-	if s.s3 != "" {
-		return errors.New("--bucket=s3://…: this version keeps objects in a directory only")
-	}
-	bucket, err := dirbucket.Open(s.dir, dirbucket.Options{Logger: cfg.Logger, OnFail: fatal})
+	bucket, err := s.openBucket(ctx, cfg.Logger, fatal)
 	if err != nil {
 		return err
 	}
 	n.bucket = bucket
-	room := newRoom(append(local, s.dir), cfg.DiskReserve)
+	if s.dir != "" {
+		local = append(local, s.dir)
+	}
+	room := newRoom(local, cfg.DiskReserve)
 	cfg.Star.Room, cfg.Auditor.Room = room, room
 	return nil
 }

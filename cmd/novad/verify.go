@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -25,9 +24,12 @@ import (
 type verifyCmd struct {
 	serverFlag
 	DataDir string `name:"data-dir" help:"Check this data directory of a stopped node, instead of asking a server." placeholder:"DIR" env:"-"`
+	Bucket  string `help:"With --data-dir: where the node's objects live, if not in bucket/ of it: dir:PATH or s3://BUCKET/PREFIX." placeholder:"WHERE"`
 	List    bool   `help:"With --data-dir: also list the bucket, and report every object that no record names." env:"-"`
 	Abreast int    `help:"Objects read at once, at most." default:"4" env:"-"`
 	Output  string `help:"How to print: table or json." enum:"table,json" default:"table" env:"-"`
+
+	s3Flags
 }
 
 // Help is shown by novad verify --help.
@@ -69,7 +71,11 @@ func (c *verifyCmd) Run(p *process) error {
 
 func (c *verifyCmd) check(ctx context.Context, show func(verify.Progress)) (verify.Report, error) {
 	if c.DataDir != "" {
-		return verifyDir(ctx, c.DataDir, verify.Options{Abreast: c.Abreast, List: c.List, Progress: show})
+		var at storageConfig
+		if err := at.bucketAt(c.Bucket, &c.s3Flags); err != nil {
+			return verify.Report{}, err
+		}
+		return verifyDir(ctx, c.DataDir, at.under(c.DataDir), verify.Options{Abreast: c.Abreast, List: c.List, Progress: show})
 	}
 	client, err := c.client()
 	if err != nil {
@@ -82,10 +88,10 @@ func (c *verifyCmd) check(ctx context.Context, show func(verify.Progress)) (veri
 // verifyDir checks the data directory of a node that does not run. It takes the locks that a node
 // takes, so that none can start meanwhile. Opening recovers what a crash left in the air, as a
 // start does; nothing else is written.
-func verifyDir(ctx context.Context, dir string, o verify.Options) (rep verify.Report, err error) {
-	for _, part := range []string{"meta", "bucket"} {
-		if _, err := os.Stat(filepath.Join(dir, part)); errors.Is(err, fs.ErrNotExist) {
-			return rep, usagef("%s is no data directory: it has no %s/", dir, part)
+func verifyDir(ctx context.Context, dir string, at storageConfig, o verify.Options) (rep verify.Report, err error) {
+	for _, part := range []string{at.meta, at.dir} {
+		if _, err := os.Stat(part); part != "" && errors.Is(err, fs.ErrNotExist) {
+			return rep, usagef("%s is no data directory: there is no %s", dir, part)
 		}
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -97,12 +103,12 @@ func verifyDir(ctx context.Context, dir string, o verify.Options) (rep verify.Re
 		}
 		return rep, &usageError{err}
 	}
-	store, err := pebblestore.Open(filepath.Join(dir, "meta"), pebblestore.Options{Logger: log})
+	store, err := pebblestore.Open(at.meta, pebblestore.Options{Logger: log})
 	if err != nil {
 		return refused(err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	bucket, err := dirbucket.Open(filepath.Join(dir, "bucket"), dirbucket.Options{Logger: log})
+	bucket, err := at.openBucket(ctx, log, nil)
 	if err != nil {
 		return refused(err)
 	}

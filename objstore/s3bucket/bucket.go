@@ -102,13 +102,16 @@ type Bucket struct {
 var _ objstore.Bucket = (*Bucket)(nil)
 
 // bucketSyntax is what S3 and the stores like it allow.
-var bucketSyntax = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]$`)
+var bucketSyntax = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// Scheme begins the address of a bucket.
+const Scheme = "s3://"
 
 // ParseURL takes s3://BUCKET/PREFIX apart, the prefix without slashes at its end.
 func ParseURL(text string) (bucket, prefix string, err error) {
-	rest, ok := strings.CutPrefix(text, "s3://")
+	rest, ok := strings.CutPrefix(text, Scheme)
 	if !ok {
-		return "", "", fmt.Errorf("%q does not begin with s3://", text)
+		return "", "", fmt.Errorf("%q does not begin with %s", text, Scheme)
 	}
 	bucket, prefix, _ = strings.Cut(rest, "/")
 	prefix = strings.TrimRight(prefix, "/")
@@ -120,7 +123,7 @@ func checkNames(bucket, prefix string) error {
 	case bucket == "":
 		return errors.New("the bucket's name is missing: s3://BUCKET/PREFIX")
 	case !bucketSyntax.MatchString(bucket):
-		return fmt.Errorf("%q is no bucket's name: 3 to 63 letters, digits and \"._-\"", bucket)
+		return fmt.Errorf("%q is no bucket's name: 1 to 63 letters, digits and \"._-\"", bucket)
 	case len(prefix) > maxPrefix:
 		return fmt.Errorf("the prefix has %d bytes, and %d at most are allowed", len(prefix), maxPrefix)
 	}
@@ -131,6 +134,15 @@ func checkNames(bucket, prefix string) error {
 		return fmt.Errorf("the prefix: %w", err)
 	}
 	return nil
+}
+
+// ValidEndpoint tells whether an endpoint is empty, which means Amazon's, or a URL that holds no credentials.
+func ValidEndpoint(endpoint string) bool {
+	if endpoint == "" {
+		return true
+	}
+	u, err := url.Parse(endpoint)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil
 }
 
 // Open makes a bucket that is ready to use. It finds region and credentials as the SDK does, and
@@ -162,10 +174,8 @@ func open(ctx context.Context, o Options) (*Bucket, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.Endpoint != "" {
-		if u, err := url.Parse(o.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("the endpoint %q is no URL like https://HOST:PORT", o.Endpoint)
-		}
+	if !ValidEndpoint(o.Endpoint) {
+		return nil, errors.New("the endpoint is no URL like https://HOST:PORT")
 	}
 	var transport *http.Transport
 	base := awshttp.NewBuildableClient().WithDialerOptions(func(d *net.Dialer) {

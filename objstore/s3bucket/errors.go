@@ -17,21 +17,25 @@ import (
 // Codes of S3's errors that are told apart. The status alone tells nothing: a 409 may be a conflict
 // that passes or a folder in the way, a 403 a forbidden request or one that came late.
 const (
-	codePrecondition    = "PreconditionFailed"
-	codeConflict        = "ConditionalRequestConflict"
-	codeAborted         = "OperationAborted"
-	codeFolder          = "ExistingObjectIsDirectory" // versitygw: a delete next to the put empties the folder
-	codeNoKey           = "NoSuchKey"
-	codeRange           = "InvalidRange"
-	codeDenied          = "AccessDenied"
-	codeExpired         = "ExpiredRequest"
-	codeInternal        = "InternalError"
-	codeUnavailable     = "ServiceUnavailable"
-	codeTimeout         = "RequestTimeout"
-	expiredMessage      = "request has expired"
-	maxErrorBytes       = 64 << 10
-	maxErrorMessage     = 200
-	unreadableErrorCode = ""
+	codePrecondition = "PreconditionFailed"
+	codeConflict     = "ConditionalRequestConflict"
+	codeAborted      = "OperationAborted"
+	codeFolder       = "ExistingObjectIsDirectory" // versitygw: a delete next to the put empties the folder
+	codeNoKey        = "NoSuchKey"
+	codeRange        = "InvalidRange"
+	codeDenied       = "AccessDenied"
+	codeExpired      = "ExpiredRequest"
+	codeInternal     = "InternalError"
+	codeUnavailable  = "ServiceUnavailable"
+	codeTimeout      = "RequestTimeout"
+)
+
+// expiredMessage is what tells a request that came late from one that is forbidden.
+const expiredMessage = "request has expired"
+
+const (
+	maxErrorBytes   = 64 << 10
+	maxErrorMessage = 200
 )
 
 // apiError is what a store answered to a put.
@@ -42,7 +46,7 @@ type apiError struct {
 }
 
 func (e *apiError) Error() string {
-	if e.code == unreadableErrorCode {
+	if e.code == "" {
 		return fmt.Sprintf("status %d", e.status)
 	}
 	return fmt.Sprintf("%s: %s (status %d)", e.code, e.message, e.status)
@@ -90,7 +94,7 @@ func judge(e *apiError) verdict {
 		return busy
 	case e.code == codeExpired, e.code == codeDenied && strings.Contains(strings.ToLower(e.message), expiredMessage):
 		return expired
-	case e.code == unreadableErrorCode, e.code == codeTimeout, e.code == codeInternal, e.code == codeUnavailable:
+	case e.code == "", e.code == codeTimeout, e.code == codeInternal, e.code == codeUnavailable:
 		return unclear
 	case e.status >= 400 && e.status < 500, e.status == http.StatusNotImplemented:
 		return refused

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,11 +21,8 @@ import (
 )
 
 // serverVariable is the endpoint of a store that testdata/scripts/s3server.sh started. Without it the
-// tests use one in memory, which checks no signature and knows no expiry.
+// tests use one in memory, which checks no signature.
 const serverVariable = "NOVA_TEST_S3"
-
-// realServer tells whether the tests run against a store of its own process.
-func realServer() bool { return os.Getenv(serverVariable) != "" }
 
 var prefixes atomic.Uint64
 
@@ -70,10 +68,11 @@ func openTest(t *testing.T, o Options) *Bucket {
 	return b
 }
 
-// memoryServer starts a store in this process. Every request passes through around, if there is one.
+// memoryServer starts a store in this process, which refuses presigned requests that come late. Every request
+// passes through around, if there is one.
 func memoryServer(t *testing.T, around func(next http.Handler) http.Handler) (endpoint string) {
 	t.Helper()
-	h := gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server()
+	h := refuseLate(gofakes3.New(s3mem.New(), gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
 	if around != nil {
 		h = around(h)
 	}
@@ -82,7 +81,29 @@ func memoryServer(t *testing.T, around func(next http.Handler) http.Handler) (en
 	return srv.URL
 }
 
-// put is the options of a put that is in good time.
+// refuseLate judges the expiry of presigned requests, as S3 does.
+func refuseLate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if lasts := q.Get("X-Amz-Expires"); lasts != "" {
+			at, err1 := time.Parse("20060102T150405Z", q.Get("X-Amz-Date"))
+			seconds, err2 := strconv.Atoi(lasts)
+			if err1 != nil || err2 != nil || time.Now().After(at.Add(time.Duration(seconds)*time.Second)) {
+				answer(w, http.StatusForbidden, codeDenied, "Request has expired")
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// answer is an error in S3's own words.
+func answer(w http.ResponseWriter, status int, code, message string) {
+	w.WriteHeader(status)
+	fmt.Fprintf(w, "<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
+}
+
+// inTime is the options of a put that is in good time.
 func inTime(ifAbsent bool) objstore.PutOptions {
 	return objstore.PutOptions{IfAbsent: ifAbsent, NotAfter: time.Now().Add(time.Minute)}
 }
