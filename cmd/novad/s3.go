@@ -62,8 +62,8 @@ func (f *s3Flags) config(address string) (*s3Config, error) {
 	}, nil
 }
 
-func (c *s3Config) open(ctx context.Context, log *slog.Logger) (*s3bucket.Bucket, error) {
+func (c *s3Config) open(ctx context.Context, skew time.Duration, log *slog.Logger) (*s3bucket.Bucket, error) {
 	o := c.options
-	o.Logger = log
+	o.MaxClockSkew, o.Logger = skew, log
 	return s3bucket.Open(ctx, o)
 }

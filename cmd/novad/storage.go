@@ -117,9 +117,9 @@ func (s *storageConfig) bucketAt(flag string, f *s3Flags) (err error) {
 }
 
 // openBucket opens the bucket. What cannot go on ends in fatal.
-func (s storageConfig) openBucket(ctx context.Context, log *slog.Logger, fatal func(error)) (closingBucket, error) {
+func (s storageConfig) openBucket(ctx context.Context, skew time.Duration, log *slog.Logger, fatal func(error)) (closingBucket, error) {
 	if s.s3 != nil {
-		return s.s3.open(ctx, log)
+		return s.s3.open(ctx, skew, log)
 	}
 	return dirbucket.Open(s.dir, dirbucket.Options{Logger: log, OnFail: fatal})
 }
@@ -195,7 +195,7 @@ func (n *node) openStorage(ctx context.Context, cfg *nodeConfig) error {
 		}
 		local = append(local, s.meta)
 	}
-	bucket, err := s.openBucket(ctx, cfg.Logger, fatal)
+	bucket, err := s.openBucket(ctx, cfg.Timing.MaxClockSkew, cfg.Logger, fatal)
 	if err != nil {
 		return err
 	}

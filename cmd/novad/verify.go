@@ -108,7 +108,7 @@ func verifyDir(ctx context.Context, dir string, at storageConfig, o verify.Optio
 		return refused(err)
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	bucket, err := at.openBucket(ctx, log, nil)
+	bucket, err := at.openBucket(ctx, 0, log, nil)
 	if err != nil {
 		return refused(err)
 	}

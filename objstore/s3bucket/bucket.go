@@ -35,6 +35,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -75,6 +76,9 @@ type Options struct {
 	UploadTimeout time.Duration
 	// Connections bounds how many are open at once. 0: DefaultConnections.
 	Connections int
+	// MaxClockSkew is how far the store's clock may be behind this node's before that is worth a warning: it is by
+	// the store's clock that a put expires. Answers tell it in whole seconds.
+	MaxClockSkew time.Duration
 	// Clock is the time that NotAfter is of. Nil: the real one.
 	Clock clock.Clock
 	// Logger gets the few things worth a line. Nil: none.
@@ -88,6 +92,8 @@ type Bucket struct {
 	name    string
 	prefix  string // "" or with a "/" at its end
 	timeout time.Duration
+	skew    time.Duration
+	behind  atomic.Bool // the store's clock was, when last seen
 	clk     clock.Clock
 	log     *slog.Logger
 	client  *s3.Client
@@ -218,7 +224,7 @@ func open(ctx context.Context, o Options) (*Bucket, error) {
 		so.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})
 	b := &Bucket{
-		name: o.Bucket, timeout: o.UploadTimeout, clk: o.Clock, log: o.Logger,
+		name: o.Bucket, timeout: o.UploadTimeout, skew: o.MaxClockSkew, clk: o.Clock, log: o.Logger,
 		client: client, presign: s3.NewPresignClient(client), http: cfg.HTTPClient,
 		release: transport.CloseIdleConnections, signed: func() {},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -208,6 +209,26 @@ func TestNeverSignedPastNotAfter(t *testing.T) {
 		require.Equal(t, "*", last.Load().Header.Get("If-None-Match"))
 	}
 	require.ErrorIs(t, b.Put(t.Context(), "slot/b", nil, objstore.PutOptions{}), errNoDeadline)
+}
+
+// A store whose clock is behind takes puts for too long: that is told, once, and a clock ahead is not.
+func TestClockOfTheStore(t *testing.T) {
+	var late atomic.Int64
+	b, _ := faulty(t, func(w http.ResponseWriter, _ *http.Request, _ http.Handler, _ int64) bool {
+		w.Header().Set("Date", time.Now().Add(-time.Duration(late.Load())).UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusOK)
+		return true
+	})
+	var log strings.Builder
+	b.log, b.skew = slog.New(slog.NewTextHandler(&log, nil)), 2*time.Second
+	for _, c := range []struct {
+		late     time.Duration
+		warnings int
+	}{{0, 0}, {time.Second, 0}, {-time.Hour, 0}, {6 * time.Second, 1}, {time.Hour, 1}, {0, 1}, {time.Minute, 2}} {
+		late.Store(int64(c.late))
+		require.NoError(t, b.Put(t.Context(), "a", nil, inTime(false)))
+		require.Equal(t, c.warnings, strings.Count(log.String(), "clock is behind"), "%v late", c.late)
+	}
 }
 
 // A store that ignores the condition is refused at start-up, and so is one without ranges.

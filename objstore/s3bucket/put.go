@@ -146,6 +146,7 @@ func (b *Bucket) send(ctx context.Context, signed *v4.PresignedHTTPRequest, body
 		return nil, withoutURL(err)
 	}
 	defer resp.Body.Close()
+	b.compareClocks(resp.Header.Get("Date"))
 	if resp.StatusCode == http.StatusOK {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxErrorBytes)) // so that the connection is used again
 		return nil, nil
@@ -155,6 +156,21 @@ func (b *Bucket) send(ctx context.Context, signed *v4.PresignedHTTPRequest, body
 		return nil, err
 	}
 	return answer, nil
+}
+
+// compareClocks warns, once each time it begins, that the store's clock is further behind than the graces count
+// with: it then takes puts for longer than it should.
+func (b *Bucket) compareClocks(date string) {
+	theirs, err := http.ParseTime(date)
+	if err != nil {
+		return
+	}
+	late := b.clk.Now().Sub(theirs) - time.Second // the date was rounded down
+	behind := late > b.skew
+	if b.behind.Swap(behind) != behind && behind {
+		b.log.Warn("the store's clock is behind this node's by more than the clock skew allows: set both right", "bucket", b.name,
+			"behind", late.Round(time.Second), "max_clock_skew", b.skew)
+	}
 }
 
 // decide finds out what became of a put whose answer does not tell, by reading back and comparing.
