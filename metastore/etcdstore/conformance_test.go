@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -100,8 +101,14 @@ func TestConformance(t *testing.T) {
 		SmallLimits: func(t *testing.T) metastore.Store { return o.open(t, etcdstore.Options{MaxOps: 8}) },
 		// What the end of a lease's time does, the leader's revocation, is this.
 		ExpireSession: func(t *testing.T, store metastore.Store, session metastore.Session) {
-			_, err := store.(*shaky).client.Revoke(t.Context(), clientv3.LeaseID(session.ID()))
+			client, lease := store.(*shaky).client, clientv3.LeaseID(session.ID())
+			_, err := client.Revoke(t.Context(), lease)
 			require.NoError(t, err)
+			// Unlike the end of its time, this may be confirmed before the leader has applied it.
+			require.Eventually(t, func() bool {
+				left, err := client.TimeToLive(t.Context(), lease)
+				return err == nil && left.TTL < 0
+			}, 10*time.Second, time.Millisecond)
 		},
 		InjectUnknown: func(store metastore.Store, mode storetest.UnknownMode) {
 			s := store.(*shaky)

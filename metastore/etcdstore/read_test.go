@@ -143,6 +143,15 @@ func TestSessionsAreLeases(t *testing.T) {
 	require.Equal(t, 2, f.renews)
 	require.ErrorIs(t, sess.KeepAlive(t.Context()), metastore.ErrSessionGone)
 	require.NoError(t, sess.Close(t.Context()), "it has ended")
+
+	// The leader may not have applied yet what another member has confirmed.
+	f.renew = func(int) (*pb.LeaseKeepAliveResponse, error) { return &pb.LeaseKeepAliveResponse{ID: 77, TTL: 2}, nil }
+	f.end = func(*pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) { return &pb.LeaseRevokeResponse{}, nil }
+	sess, err = s.OpenSession(t.Context(), time.Second)
+	require.NoError(t, err)
+	require.NoError(t, sess.KeepAlive(t.Context()))
+	require.NoError(t, sess.Close(t.Context()))
+	require.ErrorIs(t, sess.KeepAlive(t.Context()), metastore.ErrSessionGone)
 }
 
 // TestAKeepAliveDoesNotSpin: while no member answers, few tries a second are made.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -35,6 +36,9 @@ type session struct {
 	s     *Store
 	lease clientv3.LeaseID
 	ttl   time.Duration
+	// closed: the lease's end was confirmed. A member may confirm it before the leader has applied it, which until
+	// then would still renew the lease.
+	closed atomic.Bool
 }
 
 // ID is the lease's.
@@ -47,6 +51,9 @@ func (ss *session) TTL() time.Duration { return ss.ttl }
 func (ss *session) KeepAlive(ctx context.Context) error {
 	if err := ss.s.begin(ctx); err != nil {
 		return fmt.Errorf("keep alive: %w", err)
+	}
+	if ss.closed.Load() {
+		return fmt.Errorf("keep alive: %w: it was closed", metastore.ErrSessionGone)
 	}
 	if err := ss.s.try(ctx, ss.renew); err != nil {
 		return fmt.Errorf("keep alive: %w", readError(ctx, err))
@@ -89,5 +96,6 @@ func (ss *session) Close(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("close session: %w", readError(ctx, err))
 	}
+	ss.closed.Store(true)
 	return nil
 }
