@@ -22,6 +22,27 @@ type composed struct {
 	Environment map[string]string `yaml:"environment"`
 }
 
+// One binary runs in three shapes.
+func TestThreeShapes(t *testing.T) {
+	for _, shape := range []struct {
+		flags         []string
+		serves, audit bool
+	}{
+		{nil, true, true},
+		{[]string{"--no-audit"}, true, false},
+		{[]string{"--audit-only", "--metastore", "etcd://127.0.0.1:2379/n", "--bucket", "s3://b/p"}, false, true},
+	} {
+		var c cli
+		parser, err := kong.New(&c, serveDefaults(), kong.Vars{"version": "test"})
+		require.NoError(t, err)
+		_, err = parser.Parse(append([]string{"serve"}, shape.flags...))
+		require.NoError(t, err)
+		cfg, err := c.Serve.config(slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		require.Equal(t, []bool{shape.serves, shape.audit}, []bool{cfg.Serve, cfg.Audit}, "%v", shape.flags)
+	}
+}
+
 var substitution = regexp.MustCompile(`\$\{(\w+):-(\w*)\}`)
 
 // The compose stack runs in two shapes, which one variable and one profile tell apart; in each of them novad takes
