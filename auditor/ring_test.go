@@ -95,11 +95,13 @@ func TestRingSessionLost(t *testing.T) {
 		require.False(t, a.Announced())
 		require.NoError(t, a.ring.refresh(ctx))
 		require.True(t, a.Announced())
+		require.True(t, a.Live())
 		require.Len(t, a.Seat().Shards, catalog.Shards)
 		require.Equal(t, []string{"m"}, a.Seat().Members)
 
 		// Nobody keeps it alive: the announcement goes with its session.
 		require.NoError(t, r.inc.Clock().Sleep(ctx, 3*r.cat.Timing().SessionTTL))
+		require.False(t, a.Live(), "it cannot know yet that it is gone, but that it was not kept alive")
 		members, err := r.cat.Roster(ctx)
 		require.NoError(t, err)
 		require.Empty(t, members)
@@ -128,6 +130,7 @@ func TestRunKeepsItsPlaceAndWithdraws(t *testing.T) {
 	})
 	r.w.RunFor(5 * time.Minute)
 	require.True(t, a.Announced())
+	require.True(t, a.Live())
 	require.Empty(t, r.did(SessionLost), "it is kept alive for many TTLs")
 	r.do(func(ctx context.Context) { require.Error(t, a.Run(ctx), "it runs already") })
 	r.inc.Interrupt()

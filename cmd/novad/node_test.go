@@ -26,6 +26,12 @@ func served(t *testing.T, events auditor.Events, flags ...string) *node {
 
 func openWith(t *testing.T, events auditor.Events, flags ...string) (*node, error) {
 	t.Helper()
+	return openNode(t.Context(), testConfig(t, events, flags...))
+}
+
+// testConfig is the configuration of that node.
+func testConfig(t *testing.T, events auditor.Events, flags ...string) nodeConfig {
+	t.Helper()
 	var c cli
 	parser, err := kong.New(&c, serveDefaults(), kong.Vars{"version": "test"})
 	require.NoError(t, err)
@@ -34,7 +40,7 @@ func openWith(t *testing.T, events auditor.Events, flags ...string) (*node, erro
 	cfg, err := c.Serve.config(slog.New(slog.NewTextHandler(io.Discard, nil)))
 	require.NoError(t, err)
 	cfg.Auditor.Events = events
-	return openNode(t.Context(), cfg)
+	return cfg
 }
 
 // A bucket that is not there is not made anew beside the metadata of another one.
