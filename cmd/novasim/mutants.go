@@ -343,11 +343,13 @@ func (h *hunter) search(ctx context.Context, program string, m *mutant.Mutant) (
 	if h.quick {
 		note = "no place is known; searched"
 		if places := h.places[m.Name]; len(places) > 0 {
-			found, err = h.try(ctx, program, strings.Fields(places[0])...)
-			if found != nil || err != nil {
-				return found, "", err
+			for _, place := range places {
+				found, err = h.try(ctx, program, strings.Fields(place)...)
+				if err != nil || found != nil && m.Meant(found.Invariant) {
+					return found, "", err
+				}
 			}
-			note = places[0] + " holds by now; searched"
+			note = strings.Join(places, ", ") + ": it is not caught there by now; searched"
 		}
 	}
 	few := min(h.seeds, fewSeeds)
@@ -381,7 +383,7 @@ func (h *hunter) search(ctx context.Context, program string, m *mutant.Mutant) (
 func (h *hunter) guard(ctx context.Context, program string, m *mutant.Mutant, scenario string) (found *catch, err error) {
 	runs := [][]string{{"-scenario", scenario}, {"-cut", "all", "-scenario", scenario, "-parallel", "1"}}
 	if places := h.places[m.Name]; h.quick && len(places) > 0 {
-		for _, place := range places[1:] {
+		for _, place := range places {
 			if args := strings.Fields(place); slices.Contains(args, scenario) {
 				runs = slices.Insert(runs, 0, args)
 			}
@@ -468,7 +470,9 @@ func (h *hunter) keep(reports []mutantReport, mutants []mutant.Mutant, all bool)
 		}
 		args := []string{strings.TrimPrefix(r.Replay, "novasim ")}
 		for _, g := range r.Guards {
-			args = append(args, strings.TrimPrefix(g.Replay, "novasim "))
+			if place := strings.TrimPrefix(g.Replay, "novasim "); !slices.Contains(args, place) {
+				args = append(args, place)
+			}
 		}
 		places[r.Mutant] = args
 	}

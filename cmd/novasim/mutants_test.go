@@ -167,7 +167,7 @@ func TestMutantsCaught(t *testing.T) {
 	delete(l.fails["by-seed"], "-seed 7")
 	status, rep, errOut = l.hunt(t, mutantFlags{mutants: true, quick: true})
 	require.Equal(t, exitHeld, status, errOut)
-	require.Equal(t, "-seed 7 holds by now; searched", rep.of("by-seed").Note)
+	require.Equal(t, "-seed 7: it is not caught there by now; searched", rep.of("by-seed").Note)
 	require.Equal(t, 7, rep.of("by-seed").Seeds)
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // Places say, for each mutant by its name, by which runs of novasim it was caught last: the arguments
-// of each, as "-seed 688". The first is that of the search, the others are those of its guards. Who
+// of each, as "-seed 688": that of the search, and those of its guards. Who
 // only wants to know whether all mutants are caught still need not search.
 type Places map[string][]string
 
