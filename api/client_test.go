@@ -204,7 +204,7 @@ func TestChainsAndDue(t *testing.T) {
 }
 
 func TestOpenAPI(t *testing.T) {
-	n := serve(t, api.New(service.New(&fakeStar{}, nil, clock.NewReal()), clock.NewReal(), api.Options{}))
+	n := serve(t, api.New(service.New(&fakeStar{}, nil, clock.NewReal()), clock.NewReal(), api.Options{Deal: func(string, []string, []string) ([]int, []string) { return nil, nil }}))
 	a := n.ask(t, http.MethodGet, "/v1/openapi.json", nil, nil)
 	require.Equal(t, http.StatusOK, a.status)
 	var doc map[string]any

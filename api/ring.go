@@ -37,13 +37,13 @@ func memberOf(m service.Member) Member {
 	}
 }
 
-func (s *server) registerRing(h huma.API) {
+func (s *server) registerRing(h huma.API, deal service.Deal) {
 	type ringOutput struct{ Body MemberList }
 	huma.Register(h, operation(h, "get-ring", http.MethodGet, "/v1/ring", "Members of the ring",
 		"Who audits: each member with the shards and chains that its seat gives it, and how busy it says it is. Of one that has just joined the latter is missing.",
 		http.StatusServiceUnavailable),
 		func(ctx context.Context, _ *struct{}) (*ringOutput, error) {
-			members, err := s.svc.Ring(ctx)
+			members, err := s.svc.Ring(ctx, deal)
 			if err != nil {
 				return nil, s.fail(ctx, "get-ring", err)
 			}

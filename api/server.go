@@ -50,6 +50,8 @@ type Options struct {
 	Guard *Guard
 	// AuditOnly: the node serves no data, and has none of the operations on streams.
 	AuditOnly bool
+	// Deal tells the seats of the ring; nil: this server cannot.
+	Deal service.Deal
 	// Drain begins to drain the node and waits for the end until the context ends; nil: this server cannot.
 	Drain func(context.Context) (done bool, err error)
 }
@@ -102,7 +104,9 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 		s.registerRead(h)
 	}
 	s.registerOverview(h)
-	s.registerRing(h)
+	if opts.Deal != nil {
+		s.registerRing(h, opts.Deal)
+	}
 	s.registerStars(h)
 	if opts.Drain != nil {
 		s.registerDrain(h, clk, opts.Drain)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/nova-store/nova/auditor"
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/star"
 )
@@ -20,9 +19,13 @@ type Member struct {
 	Stats catalog.NodeStats
 }
 
+// Deal tells what the ring gives a member of a sorted roster: the shards it walks, and those of the sorted stars whose chains
+// it settles. It is the auditor's, which the foreground is built without.
+type Deal func(member string, roster, stars []string) (shards []int, settles []string)
+
 // Ring describes the members, by name. The seats are those that the roster read now deals: a member takes its own at its next
 // pass.
-func (s *Service) Ring(ctx context.Context) ([]Member, error) {
+func (s *Service) Ring(ctx context.Context, deal Deal) ([]Member, error) {
 	roster, err := s.cat.Roster(ctx)
 	if err != nil {
 		return nil, err
@@ -49,9 +52,9 @@ func (s *Service) Ring(ctx context.Context) ([]Member, error) {
 	}
 	out := make([]Member, 0, len(roster))
 	for _, name := range roster {
-		seat := auditor.Deal(name, roster, stars)
-		m := Member{Name: name, Shards: seat.Shards, Stars: seat.Stars, Stats: said[name]}
-		for _, st := range seat.Stars {
+		m := Member{Name: name, Stats: said[name]}
+		m.Shards, m.Stars = deal(name, roster, stars)
+		for _, st := range m.Stars {
 			m.Chains = append(m.Chains, of[st]...)
 		}
 		out = append(out, m)

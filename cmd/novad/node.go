@@ -245,6 +245,12 @@ func (n *node) service() *service.Service {
 	return service.New(n.star, n.cat, clock.NewReal())
 }
 
+// dealt is the auditor's seat in the ring.
+func dealt(member string, roster, stars []string) (shards []int, settles []string) {
+	seat := auditor.Deal(member, roster, stars)
+	return seat.Shards, seat.Stars
+}
+
 // stop ends a node that was started: it is drained, and everything is closed. It takes until then; whoever cannot wait
 // ends the process, which loses nothing acknowledged.
 func (n *node) stop() error { return errors.Join(n.drain(), n.close()) }

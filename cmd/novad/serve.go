@@ -276,7 +276,7 @@ func (n *node) serve(p *process, listener net.Listener, secured security) error 
 	defer endVerify()
 	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{
 		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Metrics: n.metrics.Handler(),
-		Guard: secured.guard, AuditOnly: n.star == nil, Drain: n.drainFor,
+		Guard: secured.guard, AuditOnly: n.star == nil, Drain: n.drainFor, Deal: dealt,
 	}), n.log)
 	srv.TLSConfig = secured.tls
 	srv.RegisterOnShutdown(endVerify)
