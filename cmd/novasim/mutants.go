@@ -170,6 +170,7 @@ func (c *command) huntAll(h *hunter, mutants []mutant.Mutant, all bool) int {
 	}
 	rep.Control = "held"
 	bar := newProgress(c.errOut, len(mutants), "mutants")
+	var lines sync.Mutex // the workers print beside each other
 	c.inOrder(len(mutants), func(i int) bool {
 		if ctx.Err() != nil {
 			return false
@@ -177,7 +178,9 @@ func (c *command) huntAll(h *hunter, mutants []mutant.Mutant, all bool) int {
 		r := h.hunt(ctx, &mutants[i])
 		rep.Mutants[i] = r
 		if bar.bar == nil {
+			lines.Lock()
 			fmt.Fprintf(c.errOut, "%s: %s\n", r.Mutant, r.brief())
+			lines.Unlock()
 		}
 		bar.add(1)
 		return true
