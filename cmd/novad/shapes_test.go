@@ -40,7 +40,7 @@ func TestAnAuditOnlyNodeHasANameOfItsOwnAndNoChain(t *testing.T) {
 
 func TestAnAuditOnlyNodeIsReadyWhileItsAnnouncementIsLive(t *testing.T) {
 	n := shaped(t, false, true)
-	h := api.New(n.service(), clock.NewReal(), api.Options{AuditOnly: true, Drain: n.drainFor})
+	h := api.New(n.service(), clock.NewReal(), api.Options{AuditOnly: true, Drain: n.drainFor, Deal: dealt})
 	status := func(method, path string) int {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, path, nil))
