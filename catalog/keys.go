@@ -21,6 +21,14 @@ const Shards = 64
 // ErrBadName: a stream, star or member name breaks the rules.
 var ErrBadName = errors.New("illegal name")
 
+// ErrBadKey: a key is not of the form that its reader knows. Every Parse function fails with it alone.
+var ErrBadKey = errors.New("malformed key")
+
+// badKey returns an ErrBadKey that says what is wrong.
+func badKey(format string, a ...any) error {
+	return fmt.Errorf("%w: %w", ErrBadKey, fmt.Errorf(format, a...))
+}
+
 // StreamID names a stream for ever; names can be reused, ids cannot. The top byte
 // is the shard whose counter made it.
 type StreamID uint64
@@ -60,11 +68,11 @@ func hex2(v int) string { return string([]byte{hexDigits[v>>4&15], hexDigits[v&1
 
 func parseHex16(s string) (uint64, error) {
 	if len(s) != 16 {
-		return 0, fmt.Errorf("%q is not 16 hex digits", s)
+		return 0, badKey("%q is not 16 hex digits", s)
 	}
 	for i := 0; i < 16; i++ {
 		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return 0, fmt.Errorf("%q is not 16 lower-case hex digits", s)
+			return 0, badKey("%q is not 16 lower-case hex digits", s)
 		}
 	}
 	return strconv.ParseUint(s, 16, 64)
@@ -152,7 +160,7 @@ func TrimKey(c ChainID) string { return "trim/" + c.Star + "/" + hex16(c.Epoch) 
 func ParseChainKey(key string) (ChainID, error) {
 	parts := strings.Split(key, "/")
 	if len(parts) != 3 || parts[0] != "chain" {
-		return ChainID{}, fmt.Errorf("%q is not a chain key", key)
+		return ChainID{}, badKey("%q is not a chain key", key)
 	}
 	e, err := parseHex16(parts[2])
 	return ChainID{parts[1], e}, err
@@ -188,7 +196,7 @@ func SpanKey(id StreamID, last uint64) string { return SpanPrefix(id) + hex16(la
 func ParseSpanKey(key string) (StreamID, uint64, error) {
 	rest, ok := strings.CutPrefix(key, "span/")
 	if !ok || len(rest) != 33 || rest[16] != '/' {
-		return 0, 0, fmt.Errorf("%q is not a span key", key)
+		return 0, 0, badKey("%q is not a span key", key)
 	}
 	id, err := parseHex16(rest[:16])
 	if err != nil {
@@ -210,7 +218,7 @@ func RefKey(object string, id StreamID, last uint64) string {
 func ParseRefKey(key string) (object string, id StreamID, last uint64, err error) {
 	parts := strings.Split(key, "/")
 	if len(parts) != 3 || parts[0] != "ref" || len(parts[2]) != 33 || parts[2][16] != '~' {
-		return "", 0, 0, fmt.Errorf("%q is not a ref key", key)
+		return "", 0, 0, badKey("%q is not a ref key", key)
 	}
 	sid, err := parseHex16(parts[2][:16])
 	if err != nil {
@@ -256,7 +264,7 @@ func IsBundle(object string) bool { return strings.HasPrefix(object, bundlePrefi
 // ParseBundleKey reads BundleKey back.
 func ParseBundleKey(object string) (c ChainID, slot uint64, flight [16]byte, err error) {
 	bad := func(err error) (ChainID, uint64, [16]byte, error) {
-		return ChainID{}, 0, [16]byte{}, fmt.Errorf("%q is not a bundle: %w", object, err)
+		return ChainID{}, 0, [16]byte{}, badKey("%q is not a bundle: %w", object, err)
 	}
 	parts := strings.Split(object, "/")
 	if len(parts) != 4 || parts[0] != "bundle" {
@@ -288,7 +296,7 @@ func IsSlot(object string) bool { return strings.HasPrefix(object, slotPrefix) }
 func ParseSlotKey(object string) (ChainID, uint64, error) {
 	parts := strings.Split(object, "/")
 	if len(parts) != 4 || parts[0] != "slot" {
-		return ChainID{}, 0, fmt.Errorf("%q is not a slot", object)
+		return ChainID{}, 0, badKey("%q is not a slot", object)
 	}
 	e, err := parseHex16(parts[2])
 	if err != nil {
@@ -419,7 +427,7 @@ func (d Due) PrimaryKey() string {
 func ParseDue(key string) (Due, error) {
 	parts := strings.Split(key, "/")
 	bad := func(why string) (Due, error) {
-		return Due{}, fmt.Errorf("due key %q: %s", key, why)
+		return Due{}, badKey("due key %q: %s", key, why)
 	}
 	if len(parts) != 4 {
 		return bad("not four segments")
@@ -490,10 +498,10 @@ func ParseDue(key string) (Due, error) {
 func ParseChainSubject(s string) (ChainID, error) {
 	star, e, ok := strings.Cut(s, "~")
 	if !ok {
-		return ChainID{}, fmt.Errorf("%q is not star~epoch", s)
+		return ChainID{}, badKey("%q is not star~epoch", s)
 	}
 	if err := CheckNodeName(star); err != nil {
-		return ChainID{}, err
+		return ChainID{}, badKey("%q: %w", s, err)
 	}
 	epoch, err := parseHex16(e)
 	return ChainID{star, epoch}, err

@@ -41,7 +41,7 @@ func (id StreamID) Counter() uint64 { return uint64(id) & (1<<56 - 1) }
 func ParseStreamKey(prefix, key string) (StreamID, error) {
 	rest, ok := strings.CutPrefix(key, prefix)
 	if !ok {
-		return 0, fmt.Errorf("%q is not a key under %s", key, prefix)
+		return 0, badKey("%q is not a key under %s", key, prefix)
 	}
 	id, err := parseHex16(rest)
 	return StreamID(id), err
@@ -52,7 +52,7 @@ func ParseTrimKey(key string) (ChainID, error) {
 	rest, ok := strings.CutPrefix(key, TrimsPrefix)
 	star, epoch, cut := strings.Cut(rest, "/")
 	if !ok || !cut {
-		return ChainID{}, fmt.Errorf("%q is not a trim key", key)
+		return ChainID{}, badKey("%q is not a trim key", key)
 	}
 	e, err := parseHex16(epoch)
 	return ChainID{star, e}, err
@@ -63,7 +63,7 @@ func ParseBatchKey(key string) (ChainID, uint64, error) {
 	rest, ok := strings.CutPrefix(key, QueuePrefix(Denorm))
 	at := strings.LastIndexByte(rest, '~')
 	if !ok || len(rest) < 3 || rest[2] != '/' || at < 3 {
-		return ChainID{}, 0, fmt.Errorf("%q is not a batch marker", key)
+		return ChainID{}, 0, badKey("%q is not a batch marker", key)
 	}
 	c, err := ParseChainSubject(rest[3:at])
 	if err != nil {
@@ -71,7 +71,7 @@ func ParseBatchKey(key string) (ChainID, uint64, error) {
 	}
 	first, err := parseHex16(rest[at+1:])
 	if err == nil && key != BatchKey(c, first) {
-		err = fmt.Errorf("%q is not in the shard of its chain", key)
+		err = badKey("%q is not in the shard of its chain", key)
 	}
 	return c, first, err
 }
@@ -85,8 +85,8 @@ func ParsePendingKey(key string) (id StreamID, dueKey string, err error) {
 	stream, entry, cut := strings.Cut(rest, "/")
 	q, tail, c2 := strings.Cut(entry, "~")
 	shard, tail, c3 := strings.Cut(tail, "~")
-	if !ok || !cut || !c2 || !c3 || tail == "" {
-		return 0, "", fmt.Errorf("%q is not an entry of the by-stream index", key)
+	if !ok || !cut || !c2 || !c3 || tail == "" || strings.Contains(entry, "/") {
+		return 0, "", badKey("%q is not an entry of the by-stream index", key)
 	}
 	sid, err := parseHex16(stream)
 	return StreamID(sid), DuePrefix + q + "/" + shard + "/" + tail, err
@@ -96,7 +96,7 @@ func ParsePendingKey(key string) (id StreamID, dueKey string, err error) {
 func ParseGCKey(key string) (object string, err error) {
 	rest, ok := strings.CutPrefix(key, GCPrefix)
 	if !ok || !strings.Contains(rest, "!") {
-		return "", fmt.Errorf("%q is not a gc record", key)
+		return "", badKey("%q is not a gc record", key)
 	}
 	return unfold(rest), nil
 }

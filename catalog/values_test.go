@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math"
-	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -224,45 +223,6 @@ func TestDecodersRefuseWhatDoesNotFit(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorruptValue, "its last offset lies before its first")
 	_, err = DecodeSpan(Span{First: 1, Object: "settled/x", Length: 1}.Encode())
 	require.ErrorIs(t, err, ErrCorruptValue, "no record")
-}
-
-// Hostile bytes never panic, and what decoding them allocates is bounded by their length.
-func FuzzDecode(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{valueFormat})
-	f.Add(append([]byte{valueFormat}, binary.AppendUvarint(nil, math.MaxUint64)...))
-	f.Add([]byte{valueFormat, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f})
-	f.Add((&Head{Next: 5, Chains: []ChainLast{{ChainID{"a", 1}, 2}}, Producers: []ProducerState{{ID: "p"}}}).encode())
-	f.Add(Batch{End: 4, Inventory: []SlotItem{{1, 2, 3, 4}}, Attribution: Attribution{Streams: []StreamID{1}}}.Encode())
-	f.Add(Span{First: 1, Count: 1, Length: 1, Object: "slot/a/0/0"}.Encode())
-	all := codecs()
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, c := range all {
-			v, err := c.decode(b)
-			if err != nil {
-				require.ErrorIs(t, err, ErrCorruptValue)
-				continue
-			}
-			require.LessOrEqual(t, elements(reflect.ValueOf(v)), len(b), c.name)
-		}
-	})
-}
-
-// elements counts the list elements within a decoded value.
-func elements(v reflect.Value) int {
-	n := 0
-	switch v.Kind() {
-	case reflect.Struct:
-		for i := range v.NumField() {
-			n += elements(v.Field(i))
-		}
-	case reflect.Slice:
-		n += v.Len()
-		for i := range v.Len() {
-			n += elements(v.Index(i))
-		}
-	}
-	return n
 }
 
 // A count that promises more than there is allocates nothing by its word.
