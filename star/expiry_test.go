@@ -251,3 +251,34 @@ func TestExpiryGoesByTheRunningMaximum(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), res.First)
 }
+
+// Records may say that they are old: the marker that their append arms ripens when they expire, not a max age later. What has
+// expired on arrival goes with the next multiple of catalog.MinRearm.
+func TestRetentionIsArmedForWhenOldRecordsExpire(t *testing.T) {
+	for name, c := range map[string]struct{ old, least, most time.Duration }{
+		"expired": {2 * time.Hour, 0, catalog.MinRearm},
+		"soon":    {59 * time.Minute, time.Minute - time.Second, time.Minute + catalog.MinRearm},
+		"new":     {0, time.Hour, time.Hour + catalog.MarkerBucket},
+		"future":  {-time.Hour, time.Hour, time.Hour + catalog.MarkerBucket},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, newWorld(t, sim.Config{Seed: 63}), "n", noTail)
+			var id catalog.StreamID
+			r.run(func(ctx context.Context) {
+				v, _, err := r.cat.CreateStream(ctx, "s", catalog.Policy{MaxAgeMS: time.Hour.Milliseconds()})
+				require.NoError(t, err)
+				id = v.ID
+			})
+			now := r.clk.Now()
+			_, err := r.append(star.AppendRequest{Stream: id, Records: []star.Record{{Timestamp: now.Add(-c.old).UnixMilli(), Data: []byte("x")}}})
+			require.NoError(t, err)
+			mark, err := catalog.DecodeMark(r.w.StoreView().Get(catalog.MarkKey(id)).Value)
+			require.NoError(t, err)
+			due, err := catalog.ParseDue(mark.RetentionKey)
+			require.NoError(t, err)
+			in := time.UnixMilli(int64(due.Order)).Sub(now)
+			require.GreaterOrEqual(t, in, c.least)
+			require.LessOrEqual(t, in, c.most+time.Second, "the append took a moment")
+		})
+	}
+}

@@ -256,6 +256,6 @@ func (c *command) printTotal(total *totalReport, scenarios int, first *sim.Findi
 		fmt.Fprintf(c.out, "\n%s\n", kindTable(total.Kinds))
 	}
 	if first != nil {
-		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", first.Report(), total.Replay)
+		fmt.Fprintf(c.out, "\n%s\nreplay: %s\nnext:   %s -html page.html\n", first.Report(), total.Replay, total.Replay)
 	}
 }
