@@ -35,29 +35,41 @@ func NewGuard(tokens []string, certificates bool) *Guard {
 	return g
 }
 
+// ErrBadTokens: a token file does not hold what one must.
+var ErrBadTokens = errors.New("unusable token file")
+
 // ReadTokens reads a file of bearer tokens, one a line: two of them while one replaces the other. Empty lines and
 // those that begin with # are skipped. The file's bytes never come up in an error.
+//
+// Errors: ErrBadTokens, and those of the reading.
 func ReadTokens(file string) ([]string, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("token file: %w", err)
 	}
+	return readTokens(file, string(b))
+}
+
+// readTokens reads what a token file holds.
+func readTokens(file, text string) ([]string, error) {
 	var tokens []string
-	for i, line := range strings.Split(string(b), "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
+	line := 0
+	for t := range strings.SplitSeq(text, "\n") {
+		line++
+		t = strings.TrimSpace(t)
+		if t == "" || t[0] == '#' {
 			continue
 		}
-		if err := checkToken(line); err != nil {
-			return nil, fmt.Errorf("token file %s, line %d: %w", file, i+1, err)
+		if err := checkToken(t); err != nil {
+			return nil, fmt.Errorf("%w: %s, line %d: %w", ErrBadTokens, file, line, err)
 		}
-		tokens = append(tokens, line)
+		tokens = append(tokens, t)
 	}
 	switch {
 	case len(tokens) == 0:
-		return nil, fmt.Errorf("token file %s holds no token: write one of %d characters or more into it", file, MinTokenBytes)
+		return nil, fmt.Errorf("%w: %s holds no token: write one of %d characters or more into it", ErrBadTokens, file, MinTokenBytes)
 	case len(tokens) > maxTokens:
-		return nil, fmt.Errorf("token file %s holds %d tokens; %d at most", file, len(tokens), maxTokens)
+		return nil, fmt.Errorf("%w: %s holds %d tokens; %d at most", ErrBadTokens, file, len(tokens), maxTokens)
 	}
 	return tokens, nil
 }
