@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"bufio"
 	"bytes"
 	"compress/flate"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -198,8 +200,8 @@ type savedTape struct {
 	Values string `json:"values"`
 }
 
-// decisionsMost bounds what is read of one stream.
-const decisionsMost = 1 << 27
+// decisionsMost bounds how many decisions are read in all: some ten times those of the longest runs.
+const decisionsMost = 1 << 24
 
 // UnmarshalJSON reads what MarshalJSON has written.
 func (d *Decisions) UnmarshalJSON(b []byte) error {
@@ -208,28 +210,41 @@ func (d *Decisions) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	d.tapes = make(map[string]*tape, len(in))
-	for label, s := range in {
-		packed, err := base64.StdEncoding.DecodeString(s.Values)
+	left := decisionsMost
+	for _, label := range slices.Sorted(maps.Keys(in)) {
+		values, err := in[label].decisions(left)
 		if err != nil {
 			return fmt.Errorf("decisions of stream %s: %w", label, err)
 		}
-		plain, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), decisionsMost))
-		if err != nil {
-			return fmt.Errorf("decisions of stream %s: %w", label, err)
-		}
-		t := &tape{label: label, of: d}
-		for len(plain) > 0 {
-			v, n := binary.Uvarint(plain)
-			if n <= 0 {
-				return fmt.Errorf("decisions of stream %s: decision %d is no number", label, len(t.values))
-			}
-			t.values = append(t.values, v)
-			plain = plain[n:]
-		}
-		if len(t.values) != s.N {
-			return fmt.Errorf("decisions of stream %s: %d of %d are there", label, len(t.values), s.N)
-		}
-		d.tapes[label] = t
+		left -= len(values)
+		d.tapes[label] = &tape{label: label, values: values, of: d}
 	}
 	return nil
+}
+
+// decisions unpacks what was saved of a stream, of which most may be left. They are taken one by one, since a
+// few bytes can be deflated from millions.
+func (s savedTape) decisions(most int) (values []uint64, err error) {
+	if s.N < 0 || s.N > most {
+		return nil, fmt.Errorf("%d of them, where %d can be read", s.N, most)
+	}
+	packed, err := base64.StdEncoding.DecodeString(s.Values)
+	if err != nil {
+		return nil, err
+	}
+	plain := bufio.NewReader(flate.NewReader(bytes.NewReader(packed)))
+	for range s.N {
+		v, err := binary.ReadUvarint(plain)
+		if err != nil {
+			return nil, fmt.Errorf("%d of %d are there: %w", len(values), s.N, err)
+		}
+		values = append(values, v)
+	}
+	switch _, err := plain.ReadByte(); {
+	case err == nil:
+		return nil, fmt.Errorf("more than %d are there", s.N)
+	case !errors.Is(err, io.EOF):
+		return nil, err
+	}
+	return values, nil
 }

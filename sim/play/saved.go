@@ -2,6 +2,7 @@ package play
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -164,23 +165,34 @@ func (s *Saved) Write(w io.Writer) error {
 	return err
 }
 
-// ReadSaved reads what Write has written.
+// ErrBadSaved: a file holds no run that this program can play again.
+var ErrBadSaved = errors.New("no saved run")
+
+// ReadSaved reads what Write has written. Errors: ErrBadSaved.
 func ReadSaved(r io.Reader) (*Saved, error) {
 	s := new(Saved)
 	dec := json.NewDecoder(r)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(s); err != nil {
-		return nil, fmt.Errorf("this is no saved run: %w", err)
+		return nil, fmt.Errorf("%w: %w", ErrBadSaved, err)
 	}
 	switch {
 	case s.Version != savedVersion:
-		return nil, fmt.Errorf("a saved run of version %d; this program reads version %d", s.Version, savedVersion)
+		return nil, fmt.Errorf("%w: one of version %d; this program reads version %d", ErrBadSaved, s.Version, savedVersion)
 	case s.Decisions == nil:
-		return nil, fmt.Errorf("a saved run without decisions")
+		return nil, fmt.Errorf("%w: it has no decisions", ErrBadSaved)
 	case s.Plan == nil && s.Script == "":
-		return nil, fmt.Errorf("a saved run with neither a plan nor a script")
+		return nil, fmt.Errorf("%w: it has neither a plan nor a script", ErrBadSaved)
 	case s.Plan != nil && len(s.Plan.nodes) == 0:
-		return nil, fmt.Errorf("a saved run without a node")
+		return nil, fmt.Errorf("%w: it has no node", ErrBadSaved)
+	}
+	for c := s.Cut; c != nil; c = c.Then {
+		if c.Side != sim.Before.String() && c.Side != sim.After.String() || !slices.Contains(cutModes, c.Mode) {
+			return nil, fmt.Errorf("%w: its cut is %q, %q", ErrBadSaved, c.Side, c.Mode)
+		}
 	}
 	return s, nil
 }
+
+// cutModes are what a saved cut's mode may be.
+var cutModes = []string{"", CutHere.String(), CutAway.String(), CutAll.String()}
