@@ -69,7 +69,7 @@ func TestReadingUsage(t *testing.T) {
 		"-seed 1 -save " + dir + "/no/f":            "no such file",
 		"-seed 1 -html " + dir + "/no/f":            "no such file",
 		"-replay " + none:                           "no such file",
-		"-replay " + junk:                           "a saved run of version 0",
+		"-replay " + junk:                           "it is of version 0",
 		"-replay " + junk + " -seed 1":              "needs no seed",
 		"-replay " + junk + " -seeds 3":             "needs no seed",
 		"-minimize":                                 "-minimize needs -seed or -replay",

@@ -166,7 +166,7 @@ func (s *Saved) Write(w io.Writer) error {
 }
 
 // ErrBadSaved: a file holds no run that this program can play again.
-var ErrBadSaved = errors.New("no saved run")
+var ErrBadSaved = errors.New("no saved run that can be played again")
 
 // ReadSaved reads what Write has written. Errors: ErrBadSaved.
 func ReadSaved(r io.Reader) (*Saved, error) {
@@ -178,7 +178,7 @@ func ReadSaved(r io.Reader) (*Saved, error) {
 	}
 	switch {
 	case s.Version != savedVersion:
-		return nil, fmt.Errorf("%w: one of version %d; this program reads version %d", ErrBadSaved, s.Version, savedVersion)
+		return nil, fmt.Errorf("%w: it is of version %d; this program reads version %d", ErrBadSaved, s.Version, savedVersion)
 	case s.Decisions == nil:
 		return nil, fmt.Errorf("%w: it has no decisions", ErrBadSaved)
 	case s.Plan == nil && s.Script == "":
