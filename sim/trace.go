@@ -103,6 +103,10 @@ func (e *Event) String() string {
 	return b.String()
 }
 
+// ringKeys is for how many keys an event that is over keeps the room. Many more are rare, and
+// would in the end stand behind every slot of the ring.
+const ringKeys = 16
+
 // record takes a fresh slot of the ring. The caller may append to its Keys and
 // must then call w.emit.
 func (w *World) record(kind EventKind, op Op, inc *Incarnation, t *task, step int, outcome string) *Event {
@@ -112,6 +116,10 @@ func (w *World) record(kind EventKind, op Op, inc *Incarnation, t *task, step in
 		w.ringAt = 0
 		w.ringFull = true
 	}
+	if cap(e.Keys) > ringKeys {
+		e.Keys = nil
+	}
+	clear(e.Keys)
 	e.Kind, e.Op, e.Step, e.Time, e.Outcome, e.Keys = kind, op, step, w.Time(), outcome, e.Keys[:0]
 	h := fold(w.hash, uint64(kind)|uint64(op)<<8|uint64(step)<<16)
 	h = fold(h, uint64(w.now))

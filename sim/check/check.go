@@ -5,7 +5,7 @@
 // decides by what the code under test believes. Every change of the store and of the bucket
 // is checked in the moment in which it happens, which is after every step, since
 // nothing else changes them. A check touches only what the change touched, so that
-// its cost stays flat in a long run.
+// its cost stays flat in a long run, and what cannot be told any more is forgotten, so that its size does.
 //
 // The invariants are those of docs/invariants.md; a finding names the one that broke.
 package check
@@ -48,6 +48,8 @@ type Checker struct {
 	index     index
 	retired   map[string]bool // stars, registered; true: retired
 	timing    catalog.Timing
+	began     uint64   // reads
+	reads     []uint64 // those that are not judged, in order
 
 	// What the change at hand touched.
 	touchedObjects []*object

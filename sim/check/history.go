@@ -16,6 +16,9 @@ type known struct {
 	in   catalog.StreamID
 	at   uint64
 	also map[catalog.StreamID]uint64 // the same in further ones
+
+	final     bool // will appear nowhere else
+	forgotten bool // its offset is, in one of them
 }
 
 // place returns the offset + 1 at which it is in a stream, 0 if it is not there.
@@ -89,7 +92,7 @@ func (c *Checker) Next(stream string) uint64 {
 	if !ok {
 		return 0
 	}
-	return uint64(len(c.stream(id).content))
+	return c.stream(id).next()
 }
 
 // Spans returns how many spans the stream's catalog has.
@@ -208,21 +211,32 @@ type Reading struct {
 	Next   uint64
 	floor  uint64
 	policy catalog.Policy
+	number uint64 // of all reads
 }
 
 // Reading notes what the stream holds as a read of it begins: records that had been trimmed
-// by then, or had expired on every clock, must not be served.
+// by then, or had expired on every clock, must not be served. Judged must be called once the read was judged: until then
+// nothing is forgotten that it may be given.
 func (c *Checker) Reading(name string) Reading {
+	c.began++
+	c.reads = append(c.reads, c.began)
 	id, ok := c.names[name]
 	if !ok {
-		return Reading{}
+		return Reading{number: c.began}
 	}
 	s := c.stream(id)
-	r := Reading{ID: id, Next: uint64(len(s.content)), floor: max(s.mark.Watermark, s.floor), policy: s.rec.Policy}
+	r := Reading{ID: id, Next: s.next(), floor: max(s.mark.Watermark, s.floor), policy: s.rec.Policy, number: c.began}
 	if r.policy != (catalog.Policy{}) {
 		r.floor = max(r.floor, s.kept(r.policy, s.head.Bytes, c.w.Time().Add(-c.timing.MaxClockSkew).UnixMilli()))
 	}
 	return r
+}
+
+// Judged ends what began with Reading.
+func (c *Checker) Judged(r Reading) {
+	if i, ok := slices.BinarySearch(c.reads, r.number); ok {
+		c.reads = slices.Delete(c.reads, i, i+1)
+	}
 }
 
 // Read judges what a reader was given from an offset on: what those offsets hold, in
@@ -240,19 +254,21 @@ func (c *Checker) Read(r Reading, stream catalog.StreamID, first uint64, payload
 		case !ok:
 			c.fail(Lost, key, "a reader was given wrong bytes at offset %d", at)
 			return
-		case at >= uint64(len(s.content)):
+		case at >= s.next():
 			c.fail(Lost, key, "a reader was given offset %d before it was absorbed", at)
 			return
-		case s.content[at].recordID != recordID{id, index, count}:
+		case at < s.base: // of another stream than the name led to, which may have been gone by then
+		case s.content[at-s.base].recordID != recordID{id, index, count}:
+			held := s.content[at-s.base]
 			c.fail(Lost, key, "a reader was given record %d of append %d at offset %d, which holds record %d of append %d",
-				index, id, at, s.content[at].index, s.content[at].id)
+				index, id, at, held.index, held.id)
 			return
 		}
 	}
 }
 
-// Since returns the first offset at which a stream's largest timestamp has reached a time; its next
-// offset if none has.
+// Since returns the first offset at which a stream's largest timestamp has reached a time, of those that are not
+// forgotten; its next offset if none has.
 func (c *Checker) Since(stream catalog.StreamID, ms int64) uint64 {
 	s := c.stream(stream)
 	n, _ := slices.BinarySearchFunc(s.sums, ms, func(r sums, ms int64) int {
@@ -261,7 +277,7 @@ func (c *Checker) Since(stream catalog.StreamID, ms int64) uint64 {
 		}
 		return 1
 	})
-	return uint64(n)
+	return s.base + uint64(n)
 }
 
 // BeganAt judges where a read began that asked for what is readable from an offset on: there, or where what
@@ -295,14 +311,22 @@ func (c *Checker) ToldTrimmed(r Reading, stream catalog.StreamID, from, first ui
 
 // Logical is a stream's logical state.
 type Logical struct {
-	Appends   []uint64 // in order
+	Forgotten int      // the first so many appends, which are gone,
+	Hash      uint64   // and what their ids come to, in order
+	Appends   []uint64 // the others, in order
 	Watermark uint64
 	Policy    catalog.Policy
 }
 
-// Equal tells whether two states are the same.
+// Equal tells whether two states are the same, however much of them is forgotten.
 func (l Logical) Equal(m Logical) bool {
-	return slices.Equal(l.Appends, m.Appends) && l.Watermark == m.Watermark && l.Policy == m.Policy
+	if l.Forgotten > m.Forgotten {
+		l, m = m, l
+	}
+	for l.Forgotten < m.Forgotten && len(l.Appends) > 0 {
+		l.Forgotten, l.Hash, l.Appends = l.Forgotten+1, foldID(l.Hash, l.Appends[0]), l.Appends[1:]
+	}
+	return l.Forgotten == m.Forgotten && l.Hash == m.Hash && slices.Equal(l.Appends, m.Appends) && l.Watermark == m.Watermark && l.Policy == m.Policy
 }
 
 // State returns the logical state of the streams that are there, by name. Its watermark is the
@@ -311,7 +335,7 @@ func (c *Checker) State() map[string]Logical {
 	out := make(map[string]Logical, len(c.names))
 	for name, id := range c.names {
 		s := c.stream(id)
-		l := Logical{Watermark: c.Readable(name), Policy: s.rec.Policy}
+		l := Logical{Forgotten: s.forgotten, Hash: s.forgottenHash, Watermark: c.Readable(name), Policy: s.rec.Policy}
 		for _, r := range s.content {
 			if r.index == 0 {
 				l.Appends = append(l.Appends, r.id)

@@ -97,8 +97,8 @@ func (c *Checker) judgeMark(s *stream) {
 		c.fail(Monotonic, key, "the watermark's byte position went back from %d to %d", s.watchBytes, s.mark.WatermarkBytes)
 	case w > s.head.Next:
 		c.fail(Lost, key, "the watermark %d is beyond the next offset %d", w, s.head.Next)
-	case w > 0 && s.mark.WatermarkBytes > s.sums[w-1].bytes:
-		c.fail(Lost, key, "the watermark %d is at byte %d, and %d were appended below it", w, s.mark.WatermarkBytes, s.sums[w-1].bytes)
+	case s.mark.WatermarkBytes > s.upTo(w).bytes:
+		c.fail(Lost, key, "the watermark %d is at byte %d, and %d were appended below it", w, s.mark.WatermarkBytes, s.upTo(w).bytes)
 	case w > s.watchWas && w > s.trimTo:
 		now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
 		if kept := max(s.ceil, s.kept(s.was.Policy, s.head.Bytes, now), s.kept(s.rec.Policy, s.head.Bytes, now)); w > kept && w > s.trimTo {
@@ -124,7 +124,7 @@ func (c *Checker) judgeMark(s *stream) {
 
 // kept returns the first offset that a policy keeps at a time, record by record: a record has expired if the
 // largest timestamp up to it lies back as far as the greatest age, or if what was
-// appended behind it comes to the most bytes.
+// appended behind it comes to the most bytes. What is forgotten, which the watermark has passed, counts as expired.
 func (s *stream) kept(p catalog.Policy, bytes uint64, nowMS int64) uint64 {
 	if p == (catalog.Policy{}) {
 		return 0
@@ -137,7 +137,7 @@ func (s *stream) kept(p catalog.Policy, bytes uint64, nowMS int64) uint64 {
 		}
 		return 1
 	})
-	return uint64(n)
+	return s.base + uint64(n)
 }
 
 // delta is +1 where a key appears, -1 where it goes.

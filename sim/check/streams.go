@@ -14,8 +14,11 @@ type stream struct {
 	gone    bool    // all three were there, and are gone for ever
 	head    catalog.Head
 	mark    catalog.Mark
-	content []record // by offset
-	sums    []sums   // by offset
+	// What offsets hold, from base on; see forget.
+	base    uint64
+	content []record
+	sums    []sums
+	below   sums // up to base
 	byFirst map[uint64]uint64
 	byLast  map[uint64]span
 	edges   []edge // of the spans that changed
@@ -28,6 +31,22 @@ type stream struct {
 	ceil       uint64 // likewise, on some clock
 	retentions []string
 	teardowns  int
+
+	// Offsets below leaving are forgotten once the first leavingSince reads are judged.
+	leaving, leavingSince uint64
+	forgotten             int    // appends
+	forgottenHash         uint64 // of their ids
+}
+
+// next returns how many offsets have been absorbed.
+func (s *stream) next() uint64 { return s.base + uint64(len(s.content)) }
+
+// upTo returns the sums of the records below an offset, which must not lie below base.
+func (s *stream) upTo(at uint64) sums {
+	if at == s.base {
+		return s.below
+	}
+	return s.sums[at-s.base-1]
 }
 
 // records tells which of a stream's three records are there.
@@ -176,14 +195,10 @@ func (c *Checker) spanChanged(key string, old, now metastore.Record) {
 // sums compares what a span says of its records, from which retention and seeks by time
 // are told, with the records.
 func (c *Checker) sums(key string, s *stream, v *catalog.Span) {
-	before := sums{}
-	if v.First > 0 {
-		before = s.sums[v.First-1]
-	}
-	end := s.sums[v.Last()]
-	if v.Bytes != end.bytes-before.bytes || v.BytePos != end.bytes || v.MaxTimestamp != end.maxTimestamp || v.FirstTimestamp != s.sums[v.First].maxTimestamp {
+	before, first, end := s.upTo(v.First), s.upTo(v.First+1), s.upTo(v.Last()+1)
+	if v.Bytes != end.bytes-before.bytes || v.BytePos != end.bytes || v.MaxTimestamp != end.maxTimestamp || v.FirstTimestamp != first.maxTimestamp {
 		c.fail(Dangling, key, "the span says %d bytes up to %d and times %d to %d; its records have %d up to %d and %d to %d", v.Bytes, v.BytePos,
-			v.FirstTimestamp, v.MaxTimestamp, end.bytes-before.bytes, end.bytes, s.sums[v.First].maxTimestamp, end.maxTimestamp)
+			v.FirstTimestamp, v.MaxTimestamp, end.bytes-before.bytes, end.bytes, first.maxTimestamp, end.maxTimestamp)
 	}
 }
 
@@ -193,15 +208,18 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 	for i, r := range ids {
 		at := first + uint64(i)
 		switch {
-		case at < uint64(len(s.content)):
-			if s.content[at] != r {
+		case at < s.base:
+			c.fail(Lost, key, "offset %d is there again; it was trimmed, and its span was gone", at)
+			return false
+		case at < s.next():
+			if held := s.content[at-s.base]; held != r {
 				c.fail(Lost, key, "offset %d held record %d of append %d and now holds record %d of append %d",
-					at, s.content[at].index, s.content[at].id, r.index, r.id)
+					at, held.index, held.id, r.index, r.id)
 				return false
 			}
 			continue
-		case at > uint64(len(s.content)):
-			c.fail(Lost, key, "offset %d appears before %d", at, len(s.content))
+		case at > s.next():
+			c.fail(Lost, key, "offset %d appears before %d", at, s.next())
 			return false
 		}
 		k := c.known[r.id]
@@ -230,7 +248,8 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 		}
 		sum := sums{uint64(r.size), r.timestamp}
 		if at > 0 {
-			sum = sums{s.sums[at-1].bytes + uint64(r.size), max(s.sums[at-1].maxTimestamp, r.timestamp)}
+			before := s.upTo(at)
+			sum = sums{before.bytes + uint64(r.size), max(before.maxTimestamp, r.timestamp)}
 		}
 		s.content, s.sums = append(s.content, r), append(s.sums, sum)
 	}
@@ -246,6 +265,7 @@ func (c *Checker) judgeStream(s *stream) {
 	}
 	s.edges = s.edges[:0]
 	s.was = s.rec
+	c.forget(s)
 }
 
 // judgeTiles is that the spans tile the stream without a gap, from the watermark to the
@@ -255,8 +275,8 @@ func (c *Checker) judgeTiles(s *stream) {
 	if s.rec.State == catalog.StreamTearing {
 		return
 	}
-	if s.head.Next != uint64(len(s.content)) {
-		c.fail(Lost, catalog.HeadKey(s.id), "the next offset is %d, the catalog holds %d", s.head.Next, len(s.content))
+	if s.head.Next != s.next() {
+		c.fail(Lost, catalog.HeadKey(s.id), "the next offset is %d, the catalog holds %d", s.head.Next, s.next())
 	}
 	s.edges = append(s.edges, edge{s.head.Next, catalog.HeadKey(s.id)})
 	for _, edge := range s.edges {

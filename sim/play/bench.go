@@ -29,6 +29,7 @@ func NewBusy(seed uint64) *Long {
 		t := &cfg.Timing
 		t.SettleAgeCap, t.TrimGrace, t.ReapGrace, t.RetireGrace = time.Second, time.Second, time.Second, time.Second
 		cfg.IdleInterval, cfg.Workers = time.Second, 4
+		cfg.TailBytes = 1 << 20 // full before the heap is looked at
 	})
 	g := l.g
 	p := &plan{}

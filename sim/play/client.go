@@ -21,6 +21,7 @@ type appendArgs struct {
 	expected *uint64
 	producer *format.Producer
 	strange  bool  // the producer's epoch and sequence are not its next ones
+	again    bool  // it was sent before, and what became of that may be unknown
 	lives    lives // of the stream, when its producer began
 }
 
@@ -95,6 +96,7 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 	switch {
 	case err == nil:
 		g.check.Acknowledged(a.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
+		g.check.Final(a.id)
 		return true, true
 	case definitelyNot(err) && (a.producer == nil || !errors.Is(err, catalog.ErrNoStream)):
 		// Where the stream is gone an idempotent append may have been there until then.
@@ -140,6 +142,9 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) err
 					g.w.Mark("client/retried")
 				}
 				g.check.Acknowledged(a.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
+				if try == 0 && !a.again {
+					g.check.Final(a.id)
+				}
 				answered(asked, a, &res, nil)
 				return nil
 			case errors.Is(err, star.ErrProducerLost):

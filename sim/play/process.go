@@ -37,6 +37,7 @@ type NodeConfig struct {
 	GCMinDeadRatio  float64
 	NoLeases        bool
 	Compress        bool
+	TailBytes       int64
 }
 
 func (c *NodeConfig) star() string {
@@ -94,7 +95,7 @@ func (g *game) main(ctx context.Context, inc *sim.Incarnation, cfg NodeConfig, p
 	if cfg.Serve {
 		s, err := star.New(p.Cat, inc.Bucket(), clk, star.Options{
 			Name: cfg.star(), Address: cfg.Name, Window: cfg.Window, FlightBytes: cfg.FlightBytes, InlineBytes: cfg.InlineBytes,
-			SlotDeadline: cfg.SlotDeadline, Codec: codec, Embedded: cfg.Embedded, Events: starMarks{g.w},
+			SlotDeadline: cfg.SlotDeadline, TailBytes: cfg.TailBytes, Codec: codec, Embedded: cfg.Embedded, Events: starMarks{g.w},
 		})
 		if err != nil {
 			g.w.Finding("harness", inc.String(), err.Error())

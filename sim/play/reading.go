@@ -127,6 +127,7 @@ func (g *game) follow(ctx context.Context, c *sim.Client, p *Process, req star.R
 
 // judgeRead judges a read's answer.
 func (g *game) judgeRead(began check.Reading, req *star.ReadRequest, r *star.ReadResult, err error) (next, end uint64, _ error) {
+	defer g.check.Judged(began)
 	name, from := req.Name, req.From
 	fixed := !req.Start && req.Since.IsZero()
 	var trimmed *star.TrimmedError

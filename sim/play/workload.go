@@ -143,6 +143,7 @@ func (g *game) forgotten(ctx context.Context, c *sim.Client, plan writerPlan, st
 			g.check.Acknowledged(mine.id, res.Stream, res.First, res.Last, res.OffsetsKnown)
 		}
 	}
+	mine.again = true
 	left := catalog.MaxProducers + plan.burst
 	crowd := left
 	done := c.Clock().NewParker()
