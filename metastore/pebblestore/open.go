@@ -53,6 +53,9 @@ func (s *Store) openDB() (ceiling uint64, err error) {
 			err = errors.Join(err, s.lock.Close())
 		}
 	}()
+	if err := s.removeCheckpoints(); err != nil {
+		return 0, err
+	}
 	desc, err := pebble.Peek(s.dir, opts.FS)
 	if err != nil {
 		if strings.Contains(err.Error(), "unknown format major version") {

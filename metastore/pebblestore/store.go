@@ -107,9 +107,10 @@ type Store struct {
 	committer committer
 	done      chan struct{} // closed at the committer's end
 
-	views   views
-	closing sync.Once
-	closed  error
+	views       views
+	checkpoints atomic.Uint64 // numbers them
+	closing     sync.Once
+	closed      error
 
 	failOnce sync.Once
 	failure  atomic.Pointer[error]
