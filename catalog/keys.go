@@ -117,6 +117,9 @@ func CheckNodeName(name string) error {
 // FormatKey holds the format version and the shard count.
 const FormatKey = "cluster/format"
 
+// RestoredKey says that the store was restored from a backup.
+const RestoredKey = "cluster/restored"
+
 // StarsPrefix, MembersPrefix, RoutesPrefix and StatsPrefix begin the registrations, the ring
 // announcements, the routes of live stars and what members say of themselves.
 const (

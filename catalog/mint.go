@@ -30,7 +30,8 @@ type MintRequest struct {
 //
 // Conditions: the registration is as read and not retired; chain/{star} is as read;
 // the trim record of each re-announced epoch is as read. Effects: chain/{star} moves to
-// the new epoch; the registration (at the first mint), the chain and trim records
+// the new epoch, the first or, in a store that was restored from a backup, one above all that the star may have minted
+// in the lost time line (that record is written while nothing serves, so that no condition is needed); the registration (at the first mint), the chain and trim records
 // and the chain's settle marker appear; the route names the epoch, under the
 // session; the settle markers of the newest 8 epochs not retired yet move to now.
 //
@@ -49,7 +50,7 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 	what := "minting a chain of star " + req.Star
 	nonce := c.clk.Rand()
 	for round := 0; ; round++ {
-		recs, err := c.store.Get(ctx, StarKey(req.Star), ChainHeadKey(req.Star))
+		recs, err := c.store.Get(ctx, StarKey(req.Star), ChainHeadKey(req.Star), RestoredKey)
 		if err != nil {
 			return ChainID{}, fmt.Errorf("%s: %w", what, err)
 		}
@@ -63,6 +64,12 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 			if head, err = DecodeChainHead(recs[1].Value); err != nil {
 				return ChainID{}, fmt.Errorf("%s: %w", what, err)
 			}
+		} else if recs[2].Exists() {
+			restored, err := DecodeRestored(recs[2].Value)
+			if err != nil {
+				return ChainID{}, fmt.Errorf("%s: %s: %w", what, RestoredKey, err)
+			}
+			head.Epoch = restored.Epoch
 		}
 		switch {
 		case head.Nonce == nonce && head.Incarnation == req.Incarnation:

@@ -52,6 +52,7 @@ func codecs() []codec {
 			v.Retired = v.Retired || v.Swept
 			return v, v.encode()
 		}, strict(DecodeStar)},
+		{"restored", of(Restored.encode), strict(DecodeRestored)},
 		{"route", of(Route.encode), strict(DecodeRoute)},
 		{"chain head", of(ChainHead.encode), strict(DecodeChainHead)},
 		{"trim", of(Trim.encode), strict(DecodeTrim)},
