@@ -203,7 +203,7 @@ func (b *bucket) finishPuts(keys []string) {
 func (b *bucket) get(c *call) {
 	w := b.w
 	o, ok := b.tab.get(c.key)
-	if !ok {
+	if !ok || c.missing {
 		c.fail(objstore.ErrNotFound, nil)
 		return
 	}

@@ -87,7 +87,7 @@ type call struct {
 	hold   *Hold // what keeps it on its way
 
 	// What an injector has willed.
-	corrupt, mayBeEmpty bool
+	corrupt, missing, mayBeEmpty bool
 	partial             *int
 
 	keys []string // what the trace names

@@ -54,6 +54,8 @@ type Fate struct {
 	Page *int
 	// Corrupt flips a bit of what is read from the bucket.
 	Corrupt bool
+	// Missing answers a read as if the object were not there.
+	Missing bool
 	// Partial, if not nil, is how many keys of a delete are deleted; the others are throttled.
 	Partial *int
 }
@@ -134,7 +136,7 @@ func (w *World) inject(c *call) (slow int64) {
 	if c.op == OpScan && f.Page != nil {
 		c.limit, c.mayBeEmpty = min(c.limit, *f.Page), true
 	}
-	c.corrupt, c.partial, c.hold = f.Corrupt, f.Partial, f.Hold
+	c.corrupt, c.missing, c.partial, c.hold = f.Corrupt, f.Missing, f.Partial, f.Hold
 	if f.Kill != nil {
 		w.KillAt(Kill{Step: w.steps + 1, Side: *f.Kill})
 	}

@@ -95,6 +95,7 @@ var faultActions = map[string]faultAction{
 	"pause":   {doc: "the node stops before it learns of the answer; with =before, the effect too comes only when it is resumed", value: aWord, takes: mayHave},
 	"short":   {doc: "the page has so many records, and says that there are more, if there are", value: aNumber, takes: mustHave, of: "scan"},
 	"corrupt": {doc: "a bit of what is read is wrong", of: "GET"},
+	"missing": {doc: "the object is not there", of: "GET"},
 	"partial": {doc: "so many of the keys are deleted; the others are throttled", value: aNumber, takes: mustHave, of: "DELETE"},
 }
 
@@ -312,6 +313,8 @@ func (r *rule) fate(w *sim.World) (f sim.Fate) {
 		f.Page = &n
 	case "corrupt":
 		f.Corrupt = true
+	case "missing":
+		f.Missing = true
 	case "partial":
 		f.Partial = &n
 	}

@@ -233,6 +233,7 @@ var marks = [...]string{
 	"inject/kill",
 	"inject/late",
 	"inject/lost",
+	"inject/missing",
 	"inject/partial",
 	"inject/pause",
 	"inject/short",
