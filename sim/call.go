@@ -88,7 +88,7 @@ type call struct {
 
 	// What an injector has willed.
 	corrupt, missing, mayBeEmpty bool
-	partial             *int
+	partial                      *int
 
 	keys []string // what the trace names
 
