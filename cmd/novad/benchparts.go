@@ -149,7 +149,7 @@ func (b *bench) appendsHTTP(tasks int) (v float64, err error) {
 		if err != nil {
 			return err
 		}
-		srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log}), n.log)
+		srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{Logger: n.log}), n.log, defaultHTTPLimits())
 		served := make(chan error, 1)
 		go func() { served <- srv.Serve(listener) }()
 		client, err := api.NewClient("http://"+listener.Addr().String(), api.ClientOptions{})

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"reflect"
@@ -277,7 +276,7 @@ func (n *node) serve(p *process, listener net.Listener, secured security) error 
 	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{
 		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Metrics: n.metrics.Handler(),
 		Guard: secured.guard, AuditOnly: n.star == nil, Drain: n.drainFor, Deal: dealt,
-	}), n.log)
+	}), n.log, defaultHTTPLimits())
 	srv.TLSConfig = secured.tls
 	srv.RegisterOnShutdown(endVerify)
 	if n.star != nil {
@@ -343,18 +342,5 @@ func endOnSignal() (cancel func()) {
 	return func() {
 		signal.Stop(again)
 		close(done)
-	}
-}
-
-// newHTTPServer bounds what a slow or hostile client can hold.
-func newHTTPServer(h http.Handler, log *slog.Logger) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       2 * time.Minute,
-		WriteTimeout:      5 * time.Minute,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
