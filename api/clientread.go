@@ -76,7 +76,7 @@ func (c *Client) Follow(ctx context.Context, clk clock.Clock, stream string, opt
 	for pause := 20 * time.Millisecond; ; {
 		page, err := c.Read(ctx, stream, ReadOptions{From: from, MaxRecords: service.MaxReadRecords, Wait: followWait})
 		if err != nil {
-			_, again := judgeFailure(err)
+			_, again := JudgeFailure(err)
 			if failing.IsZero() {
 				failing = clk.Now()
 			}

@@ -73,7 +73,7 @@ func (p *Producer) Append(ctx context.Context, records [][]byte) (AppendResult, 
 			p.state.Sequence++
 			return res, nil
 		}
-		effect, again := judgeFailure(err)
+		effect, again := JudgeFailure(err)
 		unknown = unknown || effect
 		now := p.clk.Now()
 		if deadline.IsZero() {
@@ -93,8 +93,9 @@ func (p *Producer) Append(ctx context.Context, records [][]byte) (AppendResult, 
 	}
 }
 
-// judgeFailure tells whether a failed try may have had its effect, and whether to try again.
-func judgeFailure(err error) (effect, again bool) {
+// JudgeFailure tells of an error of a Client whether what was asked may have had its effect, or may yet, and whether asking
+// again may succeed. Of a context that ended it says that the effect is possible, and that there is nobody to ask again for.
+func JudgeFailure(err error) (effect, again bool) {
 	var unreachable *UnreachableError
 	var p *Problem
 	switch {
