@@ -228,7 +228,7 @@ func (r *run) list(ctx context.Context) error {
 			return err
 		}
 		for _, info := range infos {
-			r.count(func(rep *Report) { rep.Listed++ })
+			r.count(func(rep *Report) { rep.Listed++; rep.ListedBytes += uint64(info.Size) })
 			if strings.HasPrefix(info.Key, "probe/") {
 				continue // left by a start-up, overwritten by the next
 			}

@@ -95,17 +95,19 @@ type QueueCount struct {
 
 // Report is what a run found.
 type Report struct {
-	Streams  int          `json:"streams"`
-	Spans    int          `json:"spans"`
-	Records  uint64       `json:"records"` // of streams, read and verified
-	Bytes    uint64       `json:"bytes"`   // their payload
-	Refs     int          `json:"refs"`
-	Objects  int          `json:"objects"` // settled objects, bundles, and slots that were read
-	Chains   int          `json:"chains"`
-	Queues   []QueueCount `json:"queues"`
-	Pending  int          `json:"pending"` // entries of the by-stream index
-	Listed   int          `json:"listed"`  // objects of the bucket's listing; 0 without one
-	Rechecks int          `json:"rechecks"`
+	Streams int          `json:"streams"`
+	Spans   int          `json:"spans"`
+	Records uint64       `json:"records"` // of streams, read and verified
+	Bytes   uint64       `json:"bytes"`   // their payload
+	Refs    int          `json:"refs"`
+	Objects int          `json:"objects"` // settled objects, bundles, and slots that were read
+	Chains  int          `json:"chains"`
+	Queues  []QueueCount `json:"queues"`
+	Pending int          `json:"pending"` // entries of the by-stream index
+	Listed  int          `json:"listed"`  // objects of the bucket's listing; 0 without one
+	// ListedBytes is their size.
+	ListedBytes uint64 `json:"listed_bytes"`
+	Rechecks    int    `json:"rechecks"`
 	// Restless counts suspicions that kept changing while they were looked at. They
 	// are no findings.
 	Restless int `json:"restless"`

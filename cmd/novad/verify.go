@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -23,12 +24,14 @@ import (
 // verifyCmd checks everything.
 type verifyCmd struct {
 	serverFlag
-	DataDir string `name:"data-dir" help:"Check this data directory of a stopped node, instead of asking a server." placeholder:"DIR" env:"-"`
-	Bucket  string `help:"With --data-dir: where the node's objects live, if not in bucket/ of it: dir:PATH or s3://BUCKET/PREFIX." placeholder:"WHERE"`
-	List    bool   `help:"With --data-dir: also list the bucket, and report every object that no record names." env:"-"`
-	Abreast int    `help:"Objects read at once, at most." default:"4" env:"-"`
-	Output  string `help:"How to print: table or json." enum:"table,json" default:"table" env:"-"`
+	DataDir   string `name:"data-dir" help:"Check this data directory of a stopped node, instead of asking a server." placeholder:"DIR" env:"-"`
+	Metastore string `help:"Check what nodes that are all stopped left in this metastore, etcd://HOST,HOST/PREFIX, and in --bucket." placeholder:"WHERE" env:"-"`
+	Bucket    string `help:"With --data-dir or --metastore: where the objects live, if not in bucket/ of the data directory: dir:PATH or s3://BUCKET/PREFIX." placeholder:"WHERE"`
+	List      bool   `help:"With --data-dir or --metastore: also list the bucket, and report every object that no record names." env:"-"`
+	Abreast   int    `help:"Objects read at once, at most." default:"4" env:"-"`
+	Output    string `help:"How to print: table or json." enum:"table,json" default:"table" env:"-"`
 
+	etcdFlags
 	s3Flags
 }
 
@@ -49,8 +52,10 @@ func (c *verifyCmd) Run(p *process) error {
 	switch {
 	case c.Abreast < 1 || c.Abreast > 64:
 		return usagef("--abreast=%d: it must be 1 to 64", c.Abreast)
-	case c.List && c.DataDir == "":
-		return usagef("--list needs --data-dir: while a server runs, objects rightly exist a moment before their records do")
+	case c.DataDir != "" && c.Metastore != "":
+		return usagef("--data-dir and --metastore: give one of them")
+	case c.List && c.DataDir == "" && c.Metastore == "":
+		return usagef("--list needs --data-dir or --metastore: while a server runs, objects rightly exist a moment before their records do")
 	}
 	show, done := verifyProgress(p.stderr)
 	rep, err := c.check(p.ctx, show)
@@ -77,12 +82,65 @@ func (c *verifyCmd) check(ctx context.Context, show func(verify.Progress)) (veri
 		}
 		return verifyDir(ctx, c.DataDir, at.under(c.DataDir), verify.Options{Abreast: c.Abreast, List: c.List, Progress: show})
 	}
+	if c.Metastore != "" {
+		return c.shared(ctx, verify.Options{Abreast: c.Abreast, List: c.List, Progress: show})
+	}
 	client, err := c.client()
 	if err != nil {
 		return verify.Report{}, err
 	}
 	defer client.Close()
 	return client.Verify(ctx, c.Abreast, show)
+}
+
+// shared checks storage that nodes share. With a listing no node may run, of which those are known that
+// have a session.
+func (c *verifyCmd) shared(ctx context.Context, o verify.Options) (rep verify.Report, err error) {
+	flags := storageFlags{Metastore: c.Metastore, Bucket: c.Bucket, etcdFlags: c.etcdFlags, s3Flags: c.s3Flags}
+	at, err := flags.storage(true, "")
+	if err != nil {
+		return rep, err
+	}
+	log := slog.New(slog.DiscardHandler)
+	store, err := at.etcd.open(ctx, log)
+	if err != nil {
+		return rep, err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	bucket, err := at.openBucket(ctx, catalog.DefaultTiming(false).MaxClockSkew, log, nil)
+	if err != nil {
+		return rep, err
+	}
+	defer func() { err = errors.Join(err, bucket.Close()) }()
+	clk := clock.NewReal()
+	cat := catalog.New(store, clk, catalog.DefaultTiming(false), nil)
+	if o.List {
+		if err := nobodyRuns(ctx, cat); err != nil {
+			return rep, err
+		}
+	}
+	return verify.Run(ctx, cat, bucket, clk, o)
+}
+
+// nobodyRuns refuses a listing while a node has a session.
+func nobodyRuns(ctx context.Context, cat *catalog.Catalog) error {
+	members, err := cat.Roster(ctx)
+	if err != nil {
+		return err
+	}
+	chains, err := cat.Chains(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range chains {
+		if c.Live {
+			members = append(members, c.ID.Star)
+		}
+	}
+	if len(members) > 0 {
+		return usagef("--list: %s run, or did until a moment ago: while a node runs, objects rightly exist a moment before their records do", strings.Join(members, ", "))
+	}
+	return nil
 }
 
 // verifyDir checks the data directory of a node that does not run. It takes the locks that a node
