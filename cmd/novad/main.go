@@ -52,6 +52,7 @@ type cli struct {
 	Decommission decommissionCmd `cmd:"" help:"Retire a star that is stopped, for good."`
 	Verify       verifyCmd       `cmd:"" help:"Read and check everything: records, objects, references, markers."`
 	Demo         demoCmd         `cmd:"" help:"See it work: append a log, kill the node, start it again, watch the chain move, compare."`
+	Soak         soakCmd         `cmd:"" help:"Let everything go wrong for a while, and find out whether anything was lost."`
 	Bench        benchCmd        `cmd:"" help:"Measure this machine and Nova on it, as ratios."`
 
 	Version kong.VersionFlag `help:"Print the version." env:"-"`
@@ -109,9 +110,12 @@ func run(args []string) int {
 	defer stop()
 	err = kctx.Run(&process{ctx: ctx, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr})
 	var usage *usageError
+	var ended *exitError
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &ended):
+		return ended.status
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "novad: %s\n", oneLine(err))
 		return exitUsage
