@@ -29,8 +29,9 @@ func (w *World) KillAt(k Kill) { w.kills = append(w.kills, k) }
 
 // strike kills inc if that is planned for this step and side.
 func (w *World) strike(inc *Incarnation, step int, side Side) bool {
-	for i, k := range w.kills {
-		if k.Step == step && k.Side == side {
+	for i := range w.kills {
+		if w.kills[i].Step == step && w.kills[i].Side == side {
+			k := w.kills[i]
 			w.kills = append(w.kills[:i], w.kills[i+1:]...)
 			inc.kill = &k
 			inc.die("kill " + side.String() + " the step")

@@ -17,6 +17,7 @@ type store struct {
 	commit   Commit // reused
 	seen     map[string]struct{}
 	nothing  []metastore.Record // all of them absent; never written
+	page     []metastore.Record // reused
 }
 
 type row struct {
@@ -116,20 +117,18 @@ func (s *store) scan(c *call) {
 		limit = 1 + s.w.fault.N(limit-1)
 		s.w.Mark("fault/scan-short")
 	}
-	var recs []metastore.Record
-	more := false
+	recs, more := s.page[:0], false
 	s.tab.ascend(c.ranges[0].Start, c.ranges[0].End, func(_ string, r *row) bool {
 		if len(recs) == limit {
 			more = true
 			return false
 		}
-		if recs == nil {
-			recs = make([]metastore.Record, 0, min(limit, 16))
-		}
 		recs = append(recs, r.Record)
 		return true
 	})
-	c.recs, c.more = recs, more
+	// Most pages are short, however many records may be on one.
+	c.recs, c.more = append([]metastore.Record(nil), recs...), more
+	s.page = recs
 	if len(s.w.pending) > 0 {
 		s.w.lookedAt(c.ranges[0].Start, c.ranges[0].End)
 	}

@@ -103,7 +103,13 @@ func (c *Checker) streamChanged(kind, key string, _, now metastore.Record) {
 		c.nameChanged(key, now)
 		return
 	}
-	bit := map[string]records{"stream": streamRecord, "head": headRecord, "mark": markRecord}[kind]
+	bit := markRecord
+	switch kind {
+	case "stream":
+		bit = streamRecord
+	case "head":
+		bit = headRecord
+	}
 	s := c.touchStream(catalog.StreamID(parseHex(key[len(kind)+1:])))
 	if !now.Exists() {
 		s.has &^= bit
