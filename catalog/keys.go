@@ -66,6 +66,19 @@ func hex16(v uint64) string {
 
 func hex2(v int) string { return string([]byte{hexDigits[v>>4&15], hexDigits[v&15]}) }
 
+// split cuts s at each sep into out and returns how many parts there are; of more than fit, one too many.
+func split(s string, sep byte, out []string) int {
+	for n := range out {
+		i := strings.IndexByte(s, sep)
+		if i < 0 {
+			out[n] = s
+			return n + 1
+		}
+		out[n], s = s[:i], s[i+1:]
+	}
+	return len(out) + 1
+}
+
 func parseHex16(s string) (uint64, error) {
 	if len(s) != 16 {
 		return 0, badKey("%q is not 16 hex digits", s)
@@ -161,8 +174,8 @@ func TrimKey(c ChainID) string { return "trim/" + c.Star + "/" + hex16(c.Epoch) 
 
 // ParseChainKey reads ChainKey back.
 func ParseChainKey(key string) (ChainID, error) {
-	parts := strings.Split(key, "/")
-	if len(parts) != 3 || parts[0] != "chain" {
+	var parts [3]string
+	if split(key, '/', parts[:]) != len(parts) || parts[0] != "chain" {
 		return ChainID{}, badKey("%q is not a chain key", key)
 	}
 	e, err := parseHex16(parts[2])
@@ -193,7 +206,9 @@ func SpanPrefix(id StreamID) string { return "span/" + hex16(uint64(id)) + "/" }
 
 // SpanKey is keyed by the span's last offset, so that the span that covers an
 // offset is the first at or above it.
-func SpanKey(id StreamID, last uint64) string { return SpanPrefix(id) + hex16(last) }
+func SpanKey(id StreamID, last uint64) string {
+	return "span/" + hex16(uint64(id)) + "/" + hex16(last)
+}
 
 // ParseSpanKey reads SpanKey back.
 func ParseSpanKey(key string) (StreamID, uint64, error) {
@@ -214,13 +229,13 @@ func RefPrefix(object string) string { return "ref/" + fold(object) + "/" }
 
 // RefKey says that a span of a stream names the object.
 func RefKey(object string, id StreamID, last uint64) string {
-	return RefPrefix(object) + hex16(uint64(id)) + "~" + hex16(last)
+	return "ref/" + fold(object) + "/" + hex16(uint64(id)) + "~" + hex16(last)
 }
 
 // ParseRefKey reads RefKey back.
 func ParseRefKey(key string) (object string, id StreamID, last uint64, err error) {
-	parts := strings.Split(key, "/")
-	if len(parts) != 3 || parts[0] != "ref" || len(parts[2]) != 33 || parts[2][16] != '~' {
+	var parts [3]string
+	if split(key, '/', parts[:]) != len(parts) || parts[0] != "ref" || len(parts[2]) != 33 || parts[2][16] != '~' {
 		return "", 0, 0, badKey("%q is not a ref key", key)
 	}
 	sid, err := parseHex16(parts[2][:16])
@@ -269,8 +284,8 @@ func ParseBundleKey(object string) (c ChainID, slot uint64, flight [16]byte, err
 	bad := func(err error) (ChainID, uint64, [16]byte, error) {
 		return ChainID{}, 0, [16]byte{}, badKey("%q is not a bundle: %w", object, err)
 	}
-	parts := strings.Split(object, "/")
-	if len(parts) != 4 || parts[0] != "bundle" {
+	var parts [4]string
+	if split(object, '/', parts[:]) != len(parts) || parts[0] != "bundle" {
 		return bad(errors.New("not bundle/star/epoch/slot-flight"))
 	}
 	c.Star = parts[1]
@@ -297,8 +312,8 @@ func IsSlot(object string) bool { return strings.HasPrefix(object, slotPrefix) }
 
 // ParseSlotKey reads SlotKey back.
 func ParseSlotKey(object string) (ChainID, uint64, error) {
-	parts := strings.Split(object, "/")
-	if len(parts) != 4 || parts[0] != "slot" {
+	var parts [4]string
+	if split(object, '/', parts[:]) != len(parts) || parts[0] != "slot" {
 		return ChainID{}, 0, badKey("%q is not a slot", object)
 	}
 	e, err := parseHex16(parts[2])
@@ -353,6 +368,25 @@ func ShardRange(q Queue, shard int) metastore.Range {
 	return metastore.Prefix(duePrefix(q, shard))
 }
 
+// ShardRanges are the ShardRange of all shards of a queue. They share their memory: whoever walks all shards of all queues
+// may hold hundreds of them.
+func ShardRanges(q Queue) []metastore.Range {
+	first := ShardRange(q, 0)
+	n := len(first.Start)
+	head := first.Start[:n-len("00/")]
+	all := make([]byte, 0, 2*n*Shards)
+	for shard := range Shards {
+		for _, last := range []byte{'/', '/' + 1} {
+			all = append(append(append(all, head...), hexDigits[shard>>4], hexDigits[shard&15]), last)
+		}
+	}
+	text, out := string(all), make([]metastore.Range, Shards)
+	for i := range out {
+		out[i] = metastore.Range{Start: text[2*i*n : (2*i+1)*n], End: text[(2*i+1)*n : (2*i+2)*n]}
+	}
+	return out
+}
+
 // ShardFrom is where the markers of an order begin in what discovery walks of a
 // shard: of a queue ordered by time, or of denorm's schedule, a ready time in Unix ms.
 func ShardFrom(q Queue, shard int, order uint64) string {
@@ -364,7 +398,7 @@ func duePrefix(q Queue, shard int) string { return "due/" + string(q) + "/" + he
 // DueKey is the key of a marker. Denorm's order is the chain coordinate and has
 // BatchKey; orphan has IntentKey; both have no order of their own.
 func DueKey(q Queue, order uint64, subject string) string {
-	return duePrefix(q, Shard(subject)) + hex16(order) + "~" + subject
+	return "due/" + string(q) + "/" + hex2(Shard(subject)) + "/" + hex16(order) + "~" + subject
 }
 
 // IntentKey announces an object before its PUT.
@@ -374,14 +408,21 @@ func IntentKey(object string) string {
 }
 
 // BatchKey is the marker of the batch of slots that begins at first.
-func BatchKey(c ChainID, first uint64) string { return BatchPrefix(c) + hex16(first) }
+func BatchKey(c ChainID, first uint64) string {
+	id := c.String()
+	return "due/denorm/" + hex2(Shard(id)) + "/" + id + "~" + hex16(first)
+}
 
 // BatchPrefix begins all batch markers of a chain.
-func BatchPrefix(c ChainID) string { return duePrefix(Denorm, Shard(c.String())) + c.String() + "~" }
+func BatchPrefix(c ChainID) string {
+	id := c.String()
+	return "due/denorm/" + hex2(Shard(id)) + "/" + id + "~"
+}
 
 // ScheduleKey is the ready-time index entry of a batch marker.
 func ScheduleKey(c ChainID, first uint64, readyMS int64) string {
-	return "schedule/denorm/" + hex2(Shard(c.String())) + "/" + hex16(uint64(readyMS)) + "~" + c.String() + "~" + hex16(first)
+	id := c.String()
+	return "schedule/denorm/" + hex2(Shard(id)) + "/" + hex16(uint64(readyMS)) + "~" + id + "~" + hex16(first)
 }
 
 func pendingKey(id StreamID, dueKey string) string {
@@ -428,11 +469,11 @@ func (d Due) PrimaryKey() string {
 // ParseDue reads a key of ShardRange. A key that does not parse can never be
 // worked on by anyone: the caller discards it.
 func ParseDue(key string) (Due, error) {
-	parts := strings.Split(key, "/")
+	var parts [4]string
 	bad := func(why string) (Due, error) {
 		return Due{}, badKey("due key %q: %s", key, why)
 	}
-	if len(parts) != 4 {
+	if split(key, '/', parts[:]) != len(parts) {
 		return bad("not four segments")
 	}
 	shard, err := strconv.ParseUint(parts[2], 16, 8)
@@ -441,8 +482,8 @@ func ParseDue(key string) (Due, error) {
 	}
 	d := Due{Queue: Queue(parts[1]), Shard: int(shard), Key: key}
 	if parts[0] == "schedule" && d.Queue == Denorm {
-		f := strings.Split(parts[3], "~")
-		if len(f) != 4 {
+		var f [4]string
+		if split(parts[3], '~', f[:]) != len(f) {
 			return bad("not ready~star~epoch~slot")
 		}
 		var e1, e2, e3 error

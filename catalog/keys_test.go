@@ -286,3 +286,13 @@ func TestNodeNames(t *testing.T) {
 		require.ErrorIs(t, CheckNodeName(name), ErrBadName, "%q", name)
 	}
 }
+
+func TestShardRangesAreThoseOfEachShard(t *testing.T) {
+	for _, q := range Queues() {
+		all := ShardRanges(q)
+		require.Len(t, all, Shards)
+		for shard, r := range all {
+			require.Equal(t, ShardRange(q, shard), r)
+		}
+	}
+}
