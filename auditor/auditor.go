@@ -33,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -134,8 +135,7 @@ type Auditor struct {
 	wake    *clock.Signal
 	stats   nodeStats
 	sources []*source
-	// byPrefix finds the source of what stands below a prefix.
-	byPrefix map[string]*source
+	blocks  [][]source // the same by duty and shard
 	// Of the pass under way alone.
 	peekSources []*source
 	peekRanges  []metastore.Range
@@ -186,8 +186,6 @@ func newHarness(cat *catalog.Catalog, b objstore.Bucket, clk clock.Clock, opts O
 		pool:    newPool(clk, opts.Workers),
 		backoff: newBackoff(),
 		wake:    clock.NewSignal(clk),
-
-		byPrefix: make(map[string]*source),
 	}
 	a.ring = newRing(a)
 	a.leases = newLeases(a)
@@ -199,13 +197,13 @@ func (a *Auditor) register(rs ...Registration) {
 	for i := range rs {
 		r := &rs[i]
 		// One piece of memory for all of them: a process that dies and starts again and again, as simulated ones do, feels it.
-		block := make([]source, catalog.Shards)
+		block, ranges := make([]source, catalog.Shards), catalog.ShardRanges(r.Queue)
 		for shard := range block {
 			s := &block[shard]
-			s.init(a, r, shard)
+			s.init(a, r, shard, ranges[shard])
 			a.sources = append(a.sources, s)
-			a.byPrefix[s.whole.Start] = s
 		}
+		a.blocks = append(a.blocks, block)
 	}
 }
 
@@ -276,10 +274,17 @@ func (a *Auditor) Wake() {
 // Armed notes that a commit of this process put a due marker or an entry of denorm's schedule, so that the next walk
 // of its shard begins no higher. It costs next to nothing and may be called by any task. Other keys are ignored.
 func (a *Auditor) Armed(key string) {
-	if i := strings.LastIndexByte(key, '/'); i >= 0 {
-		if s := a.byPrefix[key[:i+1]]; s != nil {
-			s.arm(key)
+	prefix := key[:strings.LastIndexByte(key, '/')+1]
+	const tail = len("00/")
+	for _, b := range a.blocks {
+		head := b[0].whole.Start[:len(b[0].whole.Start)-tail]
+		if len(prefix) != len(head)+tail || prefix[:len(head)] != head {
+			continue
 		}
+		if shard, err := strconv.ParseUint(prefix[len(head):len(prefix)-1], 16, 8); err == nil && shard < catalog.Shards && b[shard].whole.Start == prefix {
+			b[shard].arm(key)
+		}
+		return
 	}
 }
 

@@ -34,12 +34,14 @@ func (a *Auditor) pass(ctx context.Context) (more bool) {
 // something to offer, in order of priority.
 func (a *Auditor) open(ctx context.Context) []offer {
 	now, front := a.clk.Now(), a.takeFronting()
+	bound := uint64(max(now.Add(-a.cat.Timing().MaxClockSkew).UnixMilli(), 0))
+	owned := a.ring.shards()
 	// Kept from pass to pass: an idle one costs next to nothing.
 	a.peekSources, a.peekRanges = a.peekSources[:0], a.peekRanges[:0]
 	for _, s := range a.sources {
-		if s.reg.AllShards || a.ring.owns(s.shard) {
+		if s.reg.AllShards || owned[s.shard] {
 			a.peekSources = append(a.peekSources, s)
-			a.peekRanges = append(a.peekRanges, s.begin(now, front))
+			a.peekRanges = append(a.peekRanges, s.begin(now, bound, front))
 		}
 	}
 	srcs, ranges := a.peekSources, a.peekRanges

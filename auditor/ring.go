@@ -191,6 +191,13 @@ func (r *ring) owns(shard int) bool {
 	return r.owned[shard]
 }
 
+// shards are those that the member walks.
+func (r *ring) shards() [catalog.Shards]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.owned
+}
+
 // settles tells whether the star's chains are placed at this member.
 func (r *ring) settles(star string) bool {
 	r.mu.Lock()

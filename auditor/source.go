@@ -64,15 +64,15 @@ const (
 	walkFailed // the store failed: the next pass starts again
 )
 
-func (s *source) init(a *Auditor, reg *Registration, shard int) {
-	whole := catalog.ShardRange(reg.Queue, shard)
+func (s *source) init(a *Auditor, reg *Registration, shard int, whole metastore.Range) {
 	s.a, s.reg, s.shard, s.whole, s.pos = a, reg, shard, whole, whole.Start
 }
 
 func (s *source) queue() catalog.Queue { return s.reg.Queue }
 
-// begin starts the walk of a pass that began at start, and returns the range to peek at.
-func (s *source) begin(start time.Time, front bool) metastore.Range {
+// begin starts the walk of a pass that began at start, and returns the range to peek at. Ready times from bound on
+// may be armed by other clocks yet.
+func (s *source) begin(start time.Time, bound uint64, front bool) metastore.Range {
 	s.state, s.walked, s.gave, s.page = walkLive, 0, false, nil
 	from := s.resume
 	s.resume = ""
@@ -84,20 +84,16 @@ func (s *source) begin(start time.Time, front bool) metastore.Range {
 	s.mu.Lock()
 	armed := s.armed
 	s.armed = ""
-	s.mu.Unlock()
 	if front || from == "" || armed != "" && armed < from {
 		s.last, s.taken = "", nil
-		s.mu.Lock()
 		s.low, s.open = "", nil
-		s.mu.Unlock()
 		from = s.pos
 		if armed != "" {
 			from = min(from, armed)
 		}
-		if s.reg.TimeOrdered {
-			s.bound = uint64(max(start.Add(-s.a.cat.Timing().MaxClockSkew).UnixMilli(), 0))
-		}
+		s.bound = bound
 	}
+	s.mu.Unlock()
 	if front {
 		s.fronts, from = start, s.whole.Start
 	}
