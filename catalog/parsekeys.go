@@ -95,7 +95,7 @@ func ParsePendingKey(key string) (id StreamID, dueKey string, err error) {
 // ParseGCKey reads GCKey back.
 func ParseGCKey(key string) (object string, err error) {
 	rest, ok := strings.CutPrefix(key, GCPrefix)
-	if !ok || !strings.Contains(rest, "!") {
+	if !ok || !strings.Contains(rest, "!") || strings.Contains(rest, "/") {
 		return "", badKey("%q is not a gc record", key)
 	}
 	return unfold(rest), nil
