@@ -311,3 +311,9 @@ func (a *Auditor) Seat() Seat { return a.ring.current() }
 
 // Busy returns how many jobs run at the moment.
 func (a *Auditor) Busy() int { return a.pool.tasks.Running() }
+
+// Worked returns how much time workers have spent on jobs since the start, added up over all of them.
+func (a *Auditor) Worked() time.Duration { return a.pool.worked(a.clk.Now()) }
+
+// Workers returns how many jobs can run at once.
+func (a *Auditor) Workers() int { return a.opts.Workers }

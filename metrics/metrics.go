@@ -134,12 +134,28 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true})
 }
 
-// Auditor has the gauges that are read at each scrape read from a: its busy workers, and
+// Auditor has what is read at each scrape read from a: its workers, how busy they are, and
 // the age of its queues. A queue that is empty, or whose age could not be read, has no value.
 func (m *Metrics) Auditor(a *auditor.Auditor) error {
 	_, err := m.meter.Int64ObservableGauge(PoolBusy, metric.WithUnit("{job}"), metric.WithDescription("Jobs that run at the moment."),
 		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
 			o.Observe(int64(a.Busy()))
+			return nil
+		}))
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	_, err = m.meter.Int64ObservableGauge(PoolWorkers, metric.WithUnit("{job}"), metric.WithDescription("Jobs that can run at once."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(int64(a.Workers()))
+			return nil
+		}))
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	_, err = m.meter.Float64ObservableCounter(PoolWorked, metric.WithUnit("s"), metric.WithDescription("Time that workers have spent on jobs, added up over all of them."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(a.Worked().Seconds())
 			return nil
 		}))
 	if err != nil {

@@ -15,6 +15,8 @@ const (
 	ReclaimedBytes   = "nova.auditor.reclaimed.bytes"
 	ReclaimedObjects = "nova.auditor.reclaimed.objects"
 	PoolBusy         = "nova.auditor.pool.busy"
+	PoolWorked       = "nova.auditor.pool.worked"
+	PoolWorkers      = "nova.auditor.pool.workers"
 
 	MetastoreOps     = "nova.metastore.ops"
 	MetastoreBytes   = "nova.metastore.bytes"
