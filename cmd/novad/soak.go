@@ -205,8 +205,11 @@ func (c *soakCmd) print(w io.Writer, rep *soak.Report) error {
 		{"otherwise amiss", rep.Amiss}, {"wrong answers", rep.Surprises},
 	}...)
 	err := renderTable(w, 1, table.Row{fmt.Sprintf("%s, %.0f s, seed %d", rep.Form, rep.Seconds, rep.Seed), "count"}, rows)
-	if !rep.Drained {
+	switch {
+	case rep.Due != "":
 		err = errors.Join(err, printLine(w, "not drained: "+rep.Due))
+	case !rep.Completed:
+		err = errors.Join(err, printLine(w, "not completed: nothing of this is a result"))
 	}
 	for _, d := range rep.Details {
 		err = errors.Join(err, printLine(w, d))

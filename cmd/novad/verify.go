@@ -16,6 +16,7 @@ import (
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore/etcdstore"
 	"github.com/nova-store/nova/metastore/pebblestore"
 	"github.com/nova-store/nova/objstore/dirbucket"
 	"github.com/nova-store/nova/verify"
@@ -52,6 +53,8 @@ func (c *verifyCmd) Run(p *process) error {
 	switch {
 	case c.Abreast < 1 || c.Abreast > 64:
 		return usagef("--abreast=%d: it must be 1 to 64", c.Abreast)
+	case c.Metastore != "" && !strings.HasPrefix(c.Metastore, etcdstore.Scheme):
+		return usagef("--metastore=%s: it must be etcd://HOST,HOST/PREFIX; of a node on Pebble give --data-dir", c.Metastore)
 	case c.DataDir != "" && c.Metastore != "":
 		return usagef("--data-dir and --metastore: give one of them")
 	case c.List && c.DataDir == "" && c.Metastore == "":

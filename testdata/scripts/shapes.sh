@@ -138,9 +138,14 @@ echo 4000 | "$novad" append s --server "$b" >/dev/null
 until_ok "everything is settled again" settled "$b"
 "$novad" verify --server "$b" >"$work/out" || fail "verify: $(cat "$work/out")"
 tail -1 "$work/out"
+if "$novad" verify --metastore "$NOVA_METASTORE" --list >"$work/out" 2>&1; then fail "a bucket was listed while nodes run"; fi
+grep -q ' run, or did' "$work/out" || fail "another refusal: $(cat "$work/out")"
 kill "$a_pid" "$b_pid" "$y_pid"
 wait "$a_pid" || fail "star a ended with status $?"
 wait "$b_pid" || fail "star b ended with status $?"
 wait "$y_pid" || fail "auditor y ended with status $?"
 pids=()
+"$novad" verify --metastore "$NOVA_METASTORE" --list >"$work/out" || fail "verify of what is stopped: $(cat "$work/out")"
+grep -q 'objects listed' "$work/out" || fail "nothing was listed: $(cat "$work/out")"
+tail -1 "$work/out"
 echo "shapes: all held"

@@ -34,7 +34,7 @@ func (s *soak) chaos(ctx context.Context) {
 	fills.Wait()
 }
 
-// do begins a fault, of what it may happen to the first that suffers no other; false: there is none.
+// do has a fault done to the one that is picked, or to another where one waits there already; false: to none.
 func (s *soak) do(f fault) bool {
 	var may []*machine
 	for _, m := range s.world.machines() {

@@ -18,7 +18,7 @@ type machine struct {
 	role    role
 	command command
 
-	faults chan fault // taken one by one; a send that would wait finds it busy
+	faults chan fault // done one by one; one may wait
 
 	kills, pauses, restarts, exits atomic.Int64
 	proc                           *child // of the machine's own goroutine, until it has ended
@@ -38,7 +38,7 @@ const (
 const restartPause = time.Second
 
 func newMachine(r role, c command) *machine {
-	return &machine{role: r, command: c, faults: make(chan fault)}
+	return &machine{role: r, command: c, faults: make(chan fault, 1)}
 }
 
 // keep runs the process until ctx ends, which leaves it running in m.proc. An error: it cannot be started.
@@ -84,7 +84,7 @@ func (m *machine) suffer(ctx context.Context, f fault) {
 	sleep(ctx, f.For)
 }
 
-// offer does a fault unless the machine suffers another one.
+// offer has a fault done, at once or after the one that the machine suffers, unless one waits already.
 func (m *machine) offer(f fault) bool {
 	select {
 	case m.faults <- f:

@@ -60,7 +60,7 @@ type Faults struct {
 	EtcdRestarts int64 `json:"etcd_restarts"`
 	S3Restarts   int64 `json:"s3_restarts"`
 	Fills        int64 `json:"fills"`
-	Skipped      int64 `json:"skipped"` // what it was to happen to suffered another one
+	Skipped      int64 `json:"skipped"` // since others waited already
 }
 
 // Report is how a run went.

@@ -43,7 +43,7 @@ const calm = 3 * time.Second
 // paces are the faults of a form. A pause is always longer than a session lives.
 func paces(f Form, ttl time.Duration) []pace {
 	common := []pace{
-		{kind: faultKill, every: 9 * time.Second, least: 50 * time.Millisecond, most: 5 * time.Second, mostlyShort: true},
+		{kind: faultKill, every: 8 * time.Second, least: 50 * time.Millisecond, most: 5 * time.Second, mostlyShort: true},
 		{kind: faultPause, every: 40 * time.Second, least: ttl + ttl/3, most: 5 * ttl, mostlyShort: true},
 	}
 	if f == Single {

@@ -35,6 +35,8 @@ func judge(ctx context.Context, err error) (v verdictOf, effect bool) {
 		return over, effect
 	case isProblem(err, api.ProblemNoStream):
 		return noStream, effect
+	case isProblem(err, api.ProblemInternal):
+		return odd, effect
 	case retry, isProblem(err, api.ProblemStorageFull), errors.Is(err, context.DeadlineExceeded):
 		return again, effect
 	}
