@@ -188,7 +188,7 @@ func problemOf(err error) (p *Problem, known bool) {
 		return problem(http.StatusServiceUnavailable, ProblemOverloaded, "Overloaded",
 			"%v; nothing happened: try again after a pause", err), true
 	case errors.Is(err, star.ErrNotReady), errors.Is(err, star.ErrShuttingDown), errors.Is(err, metastore.ErrUnavailable),
-		errors.Is(err, catalog.ErrReplaced), errors.Is(err, catalog.ErrRetired):
+		errors.Is(err, objstore.ErrUnavailable), errors.Is(err, objstore.ErrThrottled), errors.Is(err, catalog.ErrReplaced), errors.Is(err, catalog.ErrRetired):
 		return problem(http.StatusServiceUnavailable, ProblemUnavailable, "Unavailable", "%v: try again after a pause", err), true
 	case errors.Is(err, metastore.ErrUnknown):
 		return problem(http.StatusInternalServerError, ProblemOutcomeUnknown, "Outcome unknown",

@@ -20,6 +20,7 @@ import (
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/star"
 )
@@ -65,6 +66,9 @@ func TestErrorsOfTheStarAreProblems(t *testing.T) {
 		{star.ErrNotReady, 503, api.ProblemUnavailable},
 		{star.ErrShuttingDown, 503, api.ProblemUnavailable},
 		{metastore.ErrUnavailable, 503, api.ProblemUnavailable},
+		{objstore.ErrUnavailable, 503, api.ProblemUnavailable},
+		{objstore.ErrThrottled, 503, api.ProblemUnavailable},
+		{fmt.Errorf("%w: %w", star.ErrOutcomeUnknown, objstore.ErrUnavailable), 500, api.ProblemOutcomeUnknown},
 		{catalog.ErrReplaced, 503, api.ProblemUnavailable},
 		{catalog.ErrNoStar, 404, api.ProblemNoStar},
 		{catalog.ErrStarLive, 409, api.ProblemStarLive},

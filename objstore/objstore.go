@@ -23,6 +23,8 @@ var (
 	ErrUnknown = errors.New("objstore: outcome unknown")
 	// ErrThrottled: refused for now, without an effect; try again later.
 	ErrThrottled = errors.New("objstore: throttled")
+	// ErrUnavailable: a read or a listing that the store did not answer, or for a fault of its own could not; try again later.
+	ErrUnavailable = errors.New("objstore: unavailable")
 	// ErrExpired: the put's NotAfter had passed; it has no effect.
 	ErrExpired = errors.New("objstore: past the put's deadline")
 	// ErrBadKey: the key is not a legal one; no effect.

@@ -112,7 +112,7 @@ func throttles(code string) bool {
 	return false
 }
 
-// readErrorOf makes errors of a read, a delete or a listing typed.
+// readErrorOf makes errors of a read or a listing typed.
 func readErrorOf(err error) error {
 	switch code := codeOf(err); {
 	case err == nil:
@@ -121,6 +121,8 @@ func readErrorOf(err error) error {
 		return fmt.Errorf("%w: %w", objstore.ErrNotFound, err)
 	case throttles(code):
 		return fmt.Errorf("%w: %w", objstore.ErrThrottled, err)
+	case code == "", code == codeInternal, code == codeUnavailable, code == codeTimeout:
+		return fmt.Errorf("%w: %w", objstore.ErrUnavailable, err)
 	}
 	return err
 }

@@ -130,7 +130,7 @@ func (b *Bucket) part(ctx context.Context, key string, off, n int64, etag string
 }
 
 // errBrokenOff: the body of an answer did not come whole. Before it, the SDK has its own tries.
-var errBrokenOff = errors.New("the answer broke off")
+var errBrokenOff = fmt.Errorf("%w: the answer broke off", objstore.ErrUnavailable)
 
 func (b *Bucket) partOnce(ctx context.Context, key string, off, n int64, etag string) (part, error) {
 	asking, cancel := b.clk.WithTimeout(ctx, b.timeout)

@@ -66,6 +66,7 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 		got, err := b.Get(t.Context(), "settled/x", 0, -1)
 		if times == readTries {
 			require.ErrorIs(t, err, errBrokenOff)
+			require.ErrorIs(t, err, objstore.ErrUnavailable)
 			continue
 		}
 		require.NoError(t, err)
@@ -75,7 +76,10 @@ func TestAnswerThatBreaksOff(t *testing.T) {
 
 // Reads that the store refuses for its load, or that may not be made, are no missing objects.
 func TestRefusedReads(t *testing.T) {
-	for code, want := range map[string]error{"SlowDown": objstore.ErrThrottled, "AccessDenied": nil} {
+	for code, want := range map[string]error{
+		"SlowDown": objstore.ErrThrottled, "AccessDenied": nil,
+		"InternalError": objstore.ErrUnavailable, "ServiceUnavailable": objstore.ErrUnavailable,
+	} {
 		b := reading(t, func(w http.ResponseWriter, _ *http.Request, _ http.Handler, _ int64) bool {
 			answer(w, http.StatusForbidden, code, "")
 			return true
@@ -88,6 +92,19 @@ func TestRefusedReads(t *testing.T) {
 		if want != nil {
 			require.ErrorIs(t, err, want)
 			require.ErrorIs(t, lerr, want)
+			continue
 		}
+		require.NotErrorIs(t, err, objstore.ErrUnavailable)
 	}
+}
+
+// A store that is away is no damage: who reads may come back.
+func TestReadsWhileTheStoreIsAway(t *testing.T) {
+	b := reading(t, func(http.ResponseWriter, *http.Request, http.Handler, int64) bool { panic(http.ErrAbortHandler) })
+	_, err := b.Get(t.Context(), "settled/x", 0, -1)
+	require.ErrorIs(t, err, objstore.ErrUnavailable)
+	_, err = b.Stat(t.Context(), "settled/x")
+	require.ErrorIs(t, err, objstore.ErrUnavailable)
+	_, err = b.List(t.Context(), "", "", 1)
+	require.ErrorIs(t, err, objstore.ErrUnavailable)
 }
