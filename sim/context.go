@@ -24,6 +24,7 @@ type simCtx struct {
 	timer    *event
 	err      error
 	after    []func()
+	one      [1]func() // behind after, as long as there is no second
 
 	parent, prev, next, first, last *simCtx
 	waitFirst, waitLast             *task
@@ -45,6 +46,7 @@ func sourceOf(ctx context.Context) *simCtx {
 // or d from now if there is a limit.
 func (inc *Incarnation) derive(up context.Context, limited bool, d time.Duration) (context.Context, context.CancelFunc) {
 	c := &simCtx{inc: inc, up: up}
+	c.after = c.one[:0]
 	parent := sourceOf(up)
 	if parent == nil {
 		// It is still in the tree of the incarnation, so that its timer goes with it.
