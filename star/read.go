@@ -291,7 +291,7 @@ func (r *reader) take(rec Record) bool {
 	}
 	if cap(r.arena)-len(r.arena) < n {
 		// Chunks double, up to what the limits leave.
-		size := min(max(2*cap(r.arena), 64<<10), 1<<20, int(max(r.bytes, 0)))
+		size := min(max(2*cap(r.arena), 4<<10), 1<<20, int(max(r.bytes, 0)))
 		r.arena = make([]byte, 0, max(size, n))
 	}
 	at := len(r.arena)
