@@ -41,7 +41,7 @@ type source struct {
 	// Of the walk under way. Only open is shared with the jobs.
 	bound  uint64 // the ready time that pos may not pass, in a queue ordered by time
 	last   string // highest key seen
-	at     string // where the next page begins
+	at     string // where the next page begins, or behind it if that is last
 	page   []metastore.Record
 	more   bool // there may be records behind the page
 	walked int  // pages read in this pass
@@ -133,7 +133,7 @@ func (s *source) pull(ctx context.Context) (rec metastore.Record, ok bool) {
 		case s.walked >= walkPages:
 			return rec, false
 		}
-		page, err := s.a.cat.Store().Scan(ctx, metastore.Range{Start: s.at, End: s.whole.End}, s.a.opts.PageSize)
+		page, err := s.a.cat.Store().Scan(ctx, metastore.Range{Start: s.ahead(), End: s.whole.End}, s.a.opts.PageSize)
 		if err != nil {
 			if ctx.Err() == nil {
 				s.fail(err)
@@ -149,8 +149,16 @@ func (s *source) pull(ctx context.Context) (rec metastore.Record, ok bool) {
 	}
 	rec = s.page[0]
 	s.page = s.page[1:]
-	s.at, s.last = rec.Key+"\x00", rec.Key
+	s.at, s.last = rec.Key, rec.Key
 	return rec, true
+}
+
+// ahead is the lowest key that the walk has not seen.
+func (s *source) ahead() string {
+	if s.at == s.last {
+		return s.at + "\x00"
+	}
+	return s.at
 }
 
 // next returns the next job of the walk, its markers claimed: one ripe marker that may run, or, of a duty
@@ -292,7 +300,7 @@ func (s *source) finish() (more bool) {
 		s.fronts = time.Time{} // this may have been the look from the front
 		return false
 	case walkLive:
-		s.resume = s.at
+		s.resume = s.ahead()
 		return s.gave && s.walked >= walkPages
 	}
 	s.mu.Lock()
