@@ -204,11 +204,19 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte, h htt
 	case resp.StatusCode < 300:
 		return a, nil
 	}
+	return nil, a.problem(resp.Status)
+}
+
+// maxProblem bounds a problem document.
+const maxProblem = 1 << 20
+
+// problem is the problem that an answer of that status is.
+func (a *answer) problem(status string) error {
 	p := &Problem{}
 	if err := json.Unmarshal(a.body, p); err != nil || p.Type == "" {
-		return nil, a.unreadable(fmt.Errorf("%s without a problem document", resp.Status))
+		return a.unreadable(fmt.Errorf("%s without a problem document", status))
 	}
-	return nil, p
+	return p
 }
 
 // roundTrip sends a request as whoever the client is.

@@ -204,7 +204,10 @@ func TestChainsAndDue(t *testing.T) {
 }
 
 func TestOpenAPI(t *testing.T) {
-	n := serve(t, api.New(service.New(&fakeStar{}, nil, clock.NewReal()), clock.NewReal(), api.Options{Deal: func(string, []string, []string) ([]int, []string) { return nil, nil }}))
+	n := serve(t, api.New(service.New(&fakeStar{}, nil, clock.NewReal()), clock.NewReal(), api.Options{
+		Deal:   func(string, []string, []string) ([]int, []string) { return nil, nil },
+		Backup: func(context.Context, io.Writer) error { return nil },
+	}))
 	a := n.ask(t, http.MethodGet, "/v1/openapi.json", nil, nil)
 	require.Equal(t, http.StatusOK, a.status)
 	var doc map[string]any

@@ -46,8 +46,11 @@ const (
 	ProblemStorageFull     = problemBase + "storage-full"
 	ProblemUnavailable     = problemBase + "unavailable"
 	ProblemCorruptedObject = problemBase + "corrupted-object"
+	ProblemLaterVersion    = problemBase + "later-version"
 	ProblemTimeout         = problemBase + "request-timeout"
 	ProblemVerifying       = problemBase + "verify-running"
+	ProblemBackupRunning   = problemBase + "backup-running"
+	ProblemNoBackup        = problemBase + "backup-elsewhere"
 	ProblemInternal        = problemBase + "internal"
 )
 
@@ -174,6 +177,8 @@ func problemOf(err error) (p *Problem, known bool) {
 			"offset %d is beyond the stream's end, its next offset is %d; nothing was trimmed: trim there or below", past.Offset, past.Next)
 		p.NextOffset = &past.Next
 		return p, true
+	case errors.Is(err, catalog.ErrFutureFormat), errors.Is(err, format.ErrVersion):
+		return problem(http.StatusInternalServerError, ProblemLaterVersion, "Written by a later version", "%v; nothing of it was returned", err), true
 	case errors.Is(err, format.ErrCorrupt), errors.Is(err, catalog.ErrCorruptValue):
 		p := problem(http.StatusInternalServerError, ProblemCorruptedObject, "Corrupted object",
 			"%v; nothing of it was returned: restore it from a backup", err)
@@ -181,6 +186,8 @@ func problemOf(err error) (p *Problem, known bool) {
 			p.Object = corrupt.Object
 		}
 		return p, true
+	case errors.Is(err, ErrNoBackup):
+		return problem(http.StatusNotImplemented, ProblemNoBackup, "Backups are made elsewhere", "%v", err), true
 	case errors.Is(err, objstore.ErrNoRoom):
 		return problem(http.StatusInsufficientStorage, ProblemStorageFull, "Storage is full",
 			"%v; nothing was appended: delete or trim streams, or give the server more space, and try again (--disk-reserve is what it keeps)", err), true

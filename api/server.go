@@ -9,6 +9,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"reflect"
@@ -44,6 +45,9 @@ type Options struct {
 	Version string
 	// Verify checks all records and objects; nil: this server cannot.
 	Verify func(context.Context, verify.Options) (verify.Report, error)
+	// Backup writes a backup of the metadata, or fails before it wrote anything with what problemOf knows, as
+	// ErrNoBackup; nil: this server cannot.
+	Backup func(context.Context, io.Writer) error
 	// Metrics, if not nil, is served at /metrics.
 	Metrics http.Handler
 	// Guard tells who may ask; nil: everybody who reaches the listener.
@@ -64,6 +68,7 @@ type server struct {
 	pages  *clock.Semaphore // of reads
 	verify func(context.Context, verify.Options) (verify.Report, error)
 	checks *clock.Semaphore // one verify at a time
+	copies *clock.Semaphore // one backup at a time
 }
 
 // New returns the handler of the whole interface.
@@ -83,6 +88,7 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 		pages:  clock.NewSemaphore(clk, opts.InFlightBytes),
 		verify: opts.Verify,
 		checks: clock.NewSemaphore(clk, 1),
+		copies: clock.NewSemaphore(clk, 1),
 	}
 
 	config := huma.DefaultConfig("Nova", opts.Version)
@@ -112,6 +118,9 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 		s.registerDrain(h, clk, opts.Drain)
 	}
 	s.registerVerify(h)
+	if opts.Backup != nil {
+		s.registerBackup(h, opts.Backup)
+	}
 	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
 		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems
 	}

@@ -191,6 +191,33 @@ func (b *batch) append(op metastore.Op) {
 
 func (b *batch) done() metastore.Batch { return metastore.Batch{Conds: b.conds, Ops: b.ops} }
 
+// checkFormat refuses a cluster/format that this program does not read.
+func checkFormat(rec metastore.Record) error {
+	f, err := DecodeFormat(rec.Value)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", FormatKey, err)
+	case f.Version > FormatVersion:
+		return fmt.Errorf("%s: %w: it has format %d, this program reads format %d: %w", FormatKey, ErrCorruptValue, f.Version, FormatVersion, ErrFutureFormat)
+	case f.Version != FormatVersion || f.Shards != Shards:
+		return fmt.Errorf("%s: %w: it has format %d with %d shards, this program reads format %d with %d",
+			FormatKey, ErrCorruptValue, f.Version, f.Shards, FormatVersion, Shards)
+	}
+	return nil
+}
+
+// CheckFormat refuses a keyspace of another format, or of none. Errors: ErrFutureFormat, ErrCorruptValue.
+func (c *Catalog) CheckFormat(ctx context.Context) error {
+	recs, err := c.store.Get(ctx, FormatKey)
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading %s: %w", FormatKey, err)
+	case !recs[0].Exists():
+		return fmt.Errorf("%w: there is no %s: it is no store of Nova's, or an empty one", ErrCorruptValue, FormatKey)
+	}
+	return checkFormat(recs[0])
+}
+
 // EnsureFormat writes cluster/format at the first start and refuses a keyspace of another
 // format. A late twin of its put finds the key, which is never deleted.
 func (c *Catalog) EnsureFormat(ctx context.Context) error {
@@ -200,15 +227,7 @@ func (c *Catalog) EnsureFormat(ctx context.Context) error {
 			return fmt.Errorf("reading %s: %w", FormatKey, err)
 		}
 		if recs[0].Exists() {
-			f, err := DecodeFormat(recs[0].Value)
-			switch {
-			case err != nil:
-				return fmt.Errorf("%s: %w: written by another version of Nova", FormatKey, err)
-			case f.Version != FormatVersion || f.Shards != Shards:
-				return fmt.Errorf("%s: %w: it has format %d with %d shards, this program reads format %d with %d",
-					FormatKey, ErrCorruptValue, f.Version, f.Shards, FormatVersion, Shards)
-			}
-			return nil
+			return checkFormat(recs[0])
 		}
 		var b batch
 		b.when(metastore.Absent(FormatKey))

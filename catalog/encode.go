@@ -10,6 +10,10 @@ import (
 // ErrCorruptValue: a metadata value does not decode, or is of a future format.
 var ErrCorruptValue = errors.New("unreadable metadata value")
 
+// ErrFutureFormat: the keyspace, or one of its values, was written by a later version of Nova, which alone can read
+// it. Of a value it is an ErrCorruptValue, too: nobody here can tell what it says.
+var ErrFutureFormat = errors.New("written by a later version of Nova: upgrade novad")
+
 // valueFormat is the leading byte of every value.
 const valueFormat = 1
 
@@ -35,13 +39,18 @@ func (e *encoder) string(s string) {
 
 // decoder has a sticky error; every count it returns is bounded by what is left.
 type decoder struct {
-	b   []byte
-	bad bool
+	b      []byte
+	bad    bool
+	future byte // format of a later version, which is why it is bad
 }
 
 func newDecoder(b []byte) *decoder {
 	if len(b) == 0 || b[0] != valueFormat {
-		return &decoder{bad: true}
+		d := &decoder{bad: true}
+		if len(b) > 0 && b[0] > valueFormat {
+			d.future = b[0]
+		}
+		return d
 	}
 	return &decoder{b: b[1:]}
 }
@@ -111,6 +120,9 @@ func (d *decoder) count() int {
 }
 
 func (d *decoder) done(what string) error {
+	if d.future != 0 {
+		return fmt.Errorf("%w: %s of format %d: %w", ErrCorruptValue, what, d.future, ErrFutureFormat)
+	}
 	if d.bad || len(d.b) != 0 {
 		return fmt.Errorf("%w: %s", ErrCorruptValue, what)
 	}

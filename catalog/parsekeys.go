@@ -104,7 +104,9 @@ func ParseGCKey(key string) (object string, err error) {
 // CheckValueFormat refuses a value that does not begin with the format that this program
 // reads. It is all that can be told of values whose readers fall back to defaults.
 func CheckValueFormat(b []byte) error {
-	if newDecoder(b).bad {
+	if d := newDecoder(b); d.future != 0 {
+		return d.done("value")
+	} else if d.bad {
 		return fmt.Errorf("%w: of no format that this program knows", ErrCorruptValue)
 	}
 	return nil

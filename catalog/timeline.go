@@ -73,7 +73,7 @@ func raised(counter uint64, now time.Time) uint64 {
 // place yet, of which nobody has read; to begin anew on it raises what was raised again, which is harmless, as it is on one that
 // serves. No object's watch changes: each sealed chain keeps its settle marker, and its slots below the checkpoint their batch markers.
 //
-// ErrStarLive: a route stands, and with it a star. ErrCorruptValue: a record is unreadable, or the store has no format.
+// ErrStarLive: a route stands, and with it a star. ErrCorruptValue: a record is unreadable, or the store has no format. ErrFutureFormat.
 func (c *Catalog) BeginTimeline(ctx context.Context) error {
 	if err := c.beginTimeline(ctx); err != nil {
 		return fmt.Errorf("beginning a new time line: %w", err)
@@ -90,16 +90,16 @@ func (c *Catalog) beginTimeline(ctx context.Context) error {
 	case len(routes.Records) > 0:
 		return fmt.Errorf("%w: %s stands", ErrStarLive, routes.Records[0].Key)
 	}
-	recs, err := c.store.Get(ctx, FormatKey, RestoredKey)
+	if err := c.CheckFormat(ctx); err != nil {
+		return err
+	}
+	recs, err := c.store.Get(ctx, RestoredKey)
 	if err != nil {
 		return err
 	}
-	if !recs[0].Exists() {
-		return fmt.Errorf("%w: there is no %s: it is no store of Nova's, or an empty one", ErrCorruptValue, FormatKey)
-	}
 	before := Restored{}
-	if recs[1].Exists() {
-		if before, err = DecodeRestored(recs[1].Value); err != nil {
+	if recs[0].Exists() {
+		if before, err = DecodeRestored(recs[0].Value); err != nil {
 			return fmt.Errorf("%s: %w", RestoredKey, err)
 		}
 	}
@@ -119,7 +119,7 @@ func (c *Catalog) beginTimeline(ctx context.Context) error {
 	}
 	epoch := raised(highest, now)
 	b := timeline{c: c}
-	if err := b.put(ctx, recs[1], Restored{Epoch: epoch, At: unixMS(now)}.encode()); err != nil {
+	if err := b.put(ctx, recs[0], Restored{Epoch: epoch, At: unixMS(now)}.encode()); err != nil {
 		return err
 	}
 	if err := c.walk(ctx, metastore.Prefix(ChainsPrefix), timelinePage, func(rec metastore.Record) (bool, error) {

@@ -51,6 +51,8 @@ type cli struct {
 	Drain        drainCmd        `cmd:"" help:"Finish a node's work and take it off the ring."`
 	Decommission decommissionCmd `cmd:"" help:"Retire a star that is stopped, for good."`
 	Verify       verifyCmd       `cmd:"" help:"Read and check everything: records, objects, references, markers."`
+	Backup       backupCmd       `cmd:"" help:"Back up the metadata of a running server."`
+	Restore      restoreCmd      `cmd:"" help:"Restore metadata from a backup, before a node is started on it."`
 	Demo         demoCmd         `cmd:"" help:"See it work: append a log, kill the node, start it again, watch the chain move, compare."`
 	Soak         soakCmd         `cmd:"" help:"Let everything go wrong for a while, and find out whether anything was lost."`
 	Bench        benchCmd        `cmd:"" help:"Measure this machine and Nova on it, as ratios."`

@@ -274,7 +274,7 @@ func (n *node) serve(p *process, listener net.Listener, secured security) error 
 	stopping, endVerify := context.WithCancel(context.Background())
 	defer endVerify()
 	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{
-		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Metrics: n.metrics.Handler(),
+		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Backup: n.backup(stopping), Metrics: n.metrics.Handler(),
 		Guard: secured.guard, AuditOnly: n.star == nil, Drain: n.drainFor, Deal: dealt,
 	}), n.log, defaultHTTPLimits())
 	srv.TLSConfig = secured.tls

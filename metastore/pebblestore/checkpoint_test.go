@@ -121,3 +121,10 @@ func TestCheckpointsOfACrashAreRemoved(t *testing.T) {
 	require.DirExists(t, filepath.Join(parent, "meta.checkpoint-old"))
 	require.DirExists(t, filepath.Join(parent, "other.checkpoint-1"))
 }
+
+func TestLaterFormatsAskForAnUpgrade(t *testing.T) {
+	for found, later := range map[string]bool{format: false, "nova pebblestore format 2": true, "nova pebblestore format 11": true, "nova pebblestore format x": false, "other 2": false} {
+		require.Equal(t, later, laterFormat(found), found)
+	}
+	require.ErrorContains(t, &FormatError{"dir", "a", "b", true}, "dir holds a; this version reads b: upgrade novad")
+}

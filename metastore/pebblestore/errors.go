@@ -24,10 +24,16 @@ type FormatError struct {
 	Dir string
 	// Found says what is there, Want what this version reads.
 	Found, Want string
+	// Later: a later version of this package or of Pebble wrote it, which alone can read it.
+	Later bool
 }
 
 func (e *FormatError) Error() string {
-	return fmt.Sprintf("%s holds %s; this version reads %s", e.Dir, e.Found, e.Want)
+	text := fmt.Sprintf("%s holds %s; this version reads %s", e.Dir, e.Found, e.Want)
+	if e.Later {
+		text += ": upgrade novad"
+	}
+	return text
 }
 
 // FullError: too little disk space is free for this commit. Nothing happened; it

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -26,6 +27,13 @@ const (
 // format names what is on disk, for whoever opens it: user keys as above, with
 // the version as 8 bytes, big-endian, before the value; the ceiling as 8 bytes.
 const format = "nova pebblestore format 1"
+
+// laterFormat tells whether a format is one of this package's, of a later version.
+func laterFormat(found string) bool {
+	number, ok := strings.CutPrefix(found, strings.TrimRight(format, "0123456789"))
+	v, err := strconv.ParseUint(number, 10, 32)
+	return ok && err == nil && v > 1
+}
 
 var (
 	formatKey  = []byte{ownPrefix, 'f'}
@@ -59,7 +67,7 @@ func (s *Store) openDB() (ceiling uint64, err error) {
 	desc, err := pebble.Peek(s.dir, opts.FS)
 	if err != nil {
 		if strings.Contains(err.Error(), "unknown format major version") {
-			return 0, &FormatError{s.dir, fmt.Sprintf("a newer Pebble's store (%v)", err), fmt.Sprintf("versions up to %d", pebble.FormatNewest)}
+			return 0, &FormatError{s.dir, fmt.Sprintf("a newer Pebble's store (%v)", err), fmt.Sprintf("versions up to %d", pebble.FormatNewest), true}
 		}
 		return 0, fmt.Errorf("looking for an existing store: %w", err)
 	}
@@ -67,7 +75,7 @@ func (s *Store) openDB() (ceiling uint64, err error) {
 	if desc.Exists {
 		// Raising the version of an old directory is for a release to decide, deliberately.
 		if version = desc.FormatMajorVersion; version > pebble.FormatNewest {
-			return 0, &FormatError{s.dir, fmt.Sprintf("a Pebble store of version %d", version), fmt.Sprintf("versions up to %d", pebble.FormatNewest)}
+			return 0, &FormatError{s.dir, fmt.Sprintf("a Pebble store of version %d", version), fmt.Sprintf("versions up to %d", pebble.FormatNewest), true}
 		}
 	}
 	cache := pebble.NewCache(opts.CacheBytes)
@@ -126,7 +134,7 @@ func (s *Store) checkFormat() error {
 	if err == nil {
 		defer closer.Close()
 		if string(value) != format {
-			return &FormatError{s.dir, fmt.Sprintf("%q", value), fmt.Sprintf("%q", format)}
+			return &FormatError{s.dir, fmt.Sprintf("%q", value), fmt.Sprintf("%q", format), laterFormat(string(value))}
 		}
 		return nil
 	}
@@ -142,7 +150,7 @@ func (s *Store) checkFormat() error {
 		return fmt.Errorf("reading the format: %w", err)
 	}
 	if !empty {
-		return &FormatError{s.dir, "a Pebble store of something else", fmt.Sprintf("%q", format)}
+		return &FormatError{s.dir, "a Pebble store of something else", fmt.Sprintf("%q", format), false}
 	}
 	if err := s.db.Set(formatKey, []byte(format), pebble.Sync); err != nil {
 		return fmt.Errorf("writing the format: %w", err)

@@ -174,7 +174,7 @@ var (
 	ErrCorrupt = errors.New("format: corrupt object")
 	// ErrVersion: the bytes are intact, but of a version, kind or codec that this
 	// program does not know. It is no corruption: nothing may be concluded from it.
-	ErrVersion = errors.New("format: written by another version")
+	ErrVersion = errors.New("format: written by another version of Nova, a later one: upgrade novad")
 )
 
 // CorruptError says where an object is corrupt; errors.Is(err, ErrCorrupt).

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nova-store/nova/backup"
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore/etcdstore"
+	"github.com/nova-store/nova/metastore/pebblestore"
+	"github.com/nova-store/nova/objstore/dirbucket"
+)
+
+// restoreCmd makes a data directory's metadata from a backup.
+type restoreCmd struct {
+	File      string `arg:"" help:"The backup."`
+	Data      string `help:"Data directory of the node, which must not run: its bucket/ stays, its meta/ must not be there, or be empty." required:"" placeholder:"DIR"`
+	Metastore string `help:"Where the node's metadata lives, if not in meta/ of it: pebble:DIR." placeholder:"WHERE" env:"-"`
+	Output    string `help:"How to tell the result: text or json." enum:"text,json" default:"text" env:"-"`
+}
+
+// Help is shown by novad restore --help.
+func (restoreCmd) Help() string {
+	return `The metadata becomes what it was at the backup. What was done since is undone: what was appended since is gone, and
+what was trimmed or deleted since is there again, as far as the bucket still has it. New stream ids and objects get
+names that nothing since the backup can have. Metadata that is there already is never touched: move it aside first.
+
+A restore that was cut anywhere has changed nothing, and is begun anew. Afterwards run novad verify --data-dir DIR, which
+tells what the bucket lacks, with --list also what is left of the time since. See docs/backup.md.`
+}
+
+// restored is the output as JSON.
+type restored struct {
+	Data string `json:"data"`
+	backup.Header
+}
+
+// Run restores.
+func (c *restoreCmd) Run(p *process) error {
+	if strings.HasPrefix(c.Metastore, etcdstore.Scheme) {
+		return usagef("--metastore=%s: metadata in etcd is restored by etcdctl snapshot restore", c.Metastore)
+	}
+	at, err := (&storageFlags{Metastore: c.Metastore}).storage(false, "")
+	if err != nil {
+		return err
+	}
+	at = at.under(c.Data)
+	r, err := newRestoration(c.File, at.meta, at.dir)
+	if err != nil {
+		return err
+	}
+	h, err := r.run(p.ctx)
+	if err = errors.Join(err, r.close()); err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(p.stdout, restored{c.Data, h})
+	}
+	text := fmt.Sprintf("restored the metadata of %s, as of %s, to %s", c.Data, h.Created.Format(time.RFC3339), at.meta)
+	if time.Now().After(h.WholeUntil) {
+		text += fmt.Sprintf("; what was deleted since %s the bucket may lack: see novad verify --data-dir %s", h.WholeUntil.Format(time.RFC3339), c.Data)
+	}
+	return printLine(p.stdout, text)
+}
+
+// restoration is a restore under way. Each of its steps may be the last one; the next restoration begins anew:
+//
+//  1. clear removes what an earlier one left in {meta}.restoring.
+//  2. unpack unpacks the backup there, whole and synced, or fails. Nobody looks there but a restoration.
+//  3. raise opens the store there, in which a time line of its own begins (catalog.BeginTimeline), and closes it.
+//  4. install renames it to meta, where there is nothing, and syncs the folder. Before that, a start refuses a bucket with
+//     objects and no metadata; after it the restore is done.
+type restoration struct {
+	file, meta, staging string
+	lock                *os.File
+	bucket              *dirbucket.Bucket // held, so that no node runs on it; nil: it is not there, or elsewhere
+}
+
+// newRestoration refuses what can't be restored to, and locks it.
+func newRestoration(file, meta, bucket string) (r *restoration, err error) {
+	meta = filepath.Clean(meta)
+	r = &restoration{file: file, meta: meta, staging: meta + ".restoring"}
+	if info, err := os.Stat(file); err != nil {
+		return nil, usagef("%w", err)
+	} else if !info.Mode().IsRegular() {
+		return nil, usagef("%s is no file", file)
+	}
+	parent := filepath.Dir(meta)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
+		return nil, usagef("%w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	// The system gives it back when the process ends, however it ends.
+	if r.lock, err = os.Open(parent); err != nil {
+		return r, usagef("%w", err)
+	}
+	if err := unix.Flock(int(r.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return r, usagef("another restore to %s is under way (%w)", meta, err)
+	}
+	switch files, err := os.ReadDir(meta); {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return r, usagef("%w", err)
+	case len(files) > 0:
+		return r, usagef("%s holds metadata, which a restore never touches: stop the node, move it aside (mv %s %s.old), and restore again", meta, meta, meta)
+	}
+	if _, err := os.Stat(bucket); bucket != "" && err == nil {
+		var held *dirbucket.LockedError
+		switch r.bucket, err = dirbucket.Open(bucket, dirbucket.Options{}); {
+		case errors.As(err, &held):
+			return r, usagef("bucket %s is in use by a running node: stop it first", bucket)
+		case err != nil:
+			return r, &usageError{err}
+		}
+	}
+	return r, nil
+}
+
+func (r *restoration) close() error {
+	var errs []error
+	if r.bucket != nil {
+		errs = append(errs, r.bucket.Close())
+	}
+	if r.lock != nil {
+		errs = append(errs, r.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (r *restoration) run(ctx context.Context) (h backup.Header, err error) {
+	if err := r.clear(); err != nil {
+		return h, err
+	}
+	h, err = r.unpack()
+	if err == nil {
+		err = r.raise(ctx)
+	}
+	if err == nil {
+		err = r.install()
+	}
+	if err != nil {
+		return h, errors.Join(err, r.clear())
+	}
+	return h, nil
+}
+
+func (r *restoration) clear() error {
+	if err := os.RemoveAll(r.staging); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+func (r *restoration) unpack() (backup.Header, error) {
+	f, err := os.Open(r.file)
+	if err != nil {
+		return backup.Header{}, fmt.Errorf("restore: %w", err)
+	}
+	defer f.Close() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return backup.Header{}, fmt.Errorf("restore: %w", err)
+	}
+	if err := os.Mkdir(r.staging, 0o755); err != nil {
+		return backup.Header{}, fmt.Errorf("restore: %w", err)
+	}
+	h, err := backup.Unpack(f, r.staging, info.Size())
+	switch {
+	case errors.Is(err, backup.ErrDamaged), errors.Is(err, backup.ErrVersion):
+		return h, usagef("%s: %w", r.file, err)
+	case err != nil:
+		return h, fmt.Errorf("restoring %s: %w", r.file, err)
+	}
+	return h, nil
+}
+
+func (r *restoration) raise(ctx context.Context) (err error) {
+	log := slog.New(slog.DiscardHandler)
+	var failed error
+	store, err := pebblestore.Open(r.staging, pebblestore.Options{Logger: log, MinFreeBytes: -1, Fatal: func(err error) { failed = err }})
+	if err != nil {
+		return usagef("%s: %w", r.file, err)
+	}
+	cat := catalog.New(store, clock.NewReal(), catalog.DefaultTiming(true), nil)
+	err = cat.BeginTimeline(ctx)
+	err = errors.Join(err, store.Close(), failed)
+	switch {
+	case errors.Is(err, catalog.ErrCorruptValue):
+		return usagef("%s: %w", r.file, err)
+	case err != nil:
+		return fmt.Errorf("restoring %s: %w", r.file, err)
+	}
+	return nil
+}
+
+func (r *restoration) install() error {
+	// An empty folder, a mount point perhaps, is no metadata.
+	if err := os.Remove(r.meta); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if err := os.Rename(r.staging, r.meta); err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	if err := syncDir(filepath.Dir(r.meta)); err != nil {
+		return fmt.Errorf("restored, but perhaps not yet durable: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/nova-store/nova/backup"
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore"
+	"github.com/nova-store/nova/metastore/pebblestore"
+)
+
+// madeBackup is a backup of a store with a stream.
+func madeBackup(t *testing.T) string {
+	store, err := pebblestore.Open(filepath.Join(t.TempDir(), "meta"), pebblestore.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	cat := catalog.New(store, clock.NewReal(), catalog.DefaultTiming(true), nil)
+	require.NoError(t, cat.EnsureFormat(t.Context()))
+	_, _, err = cat.CreateStream(t.Context(), "s", catalog.Policy{})
+	require.NoError(t, err)
+	return copied(t, store)
+}
+
+// copied is a backup of a store.
+func copied(t *testing.T, store *pebblestore.Store) string {
+	path := filepath.Join(t.TempDir(), "backup.tar")
+	_, _, err := writeWhole(path, func(w io.Writer) (h backup.Header, err error) {
+		return h, store.Checkpoint(t.Context(), func(dir string) error { return backup.Write(t.Context(), w, dir, backup.Header{}) })
+	})
+	require.NoError(t, err)
+	return path
+}
+
+// restoredStream demands that a store was restored whole, with a time line of its own.
+func restoredStream(t *testing.T, meta string) {
+	store, err := pebblestore.Open(meta, pebblestore.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, store.Close()) }()
+	cat := catalog.New(store, clock.NewReal(), catalog.DefaultTiming(true), nil)
+	id, err := cat.FindStream(t.Context(), "s")
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), id.Counter())
+	v, _, err := cat.CreateStream(t.Context(), "t", catalog.Policy{})
+	require.NoError(t, err)
+	require.Greater(t, v.ID.Counter(), uint64(1)<<32)
+}
+
+// Cut after each of its steps, a restore is not there, and the next one makes it whole.
+func TestRestoreCutAnywhere(t *testing.T) {
+	file := madeBackup(t)
+	for steps := range 6 {
+		data := t.TempDir()
+		meta := filepath.Join(data, "meta")
+		r, err := newRestoration(file, meta, filepath.Join(data, "bucket"))
+		require.NoError(t, err)
+		for _, step := range []func() error{
+			r.clear,
+			func() error { // half unpacked
+				require.NoError(t, os.Mkdir(r.staging, 0o755))
+				return os.WriteFile(filepath.Join(r.staging, "000009.sst"), []byte("half"), 0o600)
+			},
+			r.clear,
+			func() error { _, err := r.unpack(); return err },
+			func() error { return r.raise(t.Context()) },
+		}[:steps] {
+			require.NoError(t, step())
+		}
+		require.NoError(t, r.close())
+		require.NoDirExists(t, meta, "after %d steps", steps)
+
+		r, err = newRestoration(file, meta, filepath.Join(data, "bucket"))
+		require.NoError(t, err)
+		_, err = r.run(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, r.close())
+		require.NoDirExists(t, r.staging)
+		restoredStream(t, meta)
+	}
+}
+
+func TestOneRestoreAtATime(t *testing.T) {
+	file, meta := madeBackup(t), filepath.Join(t.TempDir(), "meta")
+	r, err := newRestoration(file, meta, "")
+	require.NoError(t, err)
+	_, err = newRestoration(file, meta, "")
+	require.ErrorContains(t, err, "another restore")
+	require.NoError(t, r.close())
+}
+
+// A backup that was damaged or cut off, or is no store's or a later version's, is refused, and leaves nothing.
+func TestBadBackupsAreRefused(t *testing.T) {
+	whole, err := os.ReadFile(madeBackup(t))
+	require.NoError(t, err)
+	flipped := bytes.Clone(whole)
+	flipped[bytes.LastIndex(whole, []byte("nova pebblestore format"))] ^= 1
+	files := map[string][]byte{
+		"empty": nil, "cut": whole[:len(whole)/2], "flipped": flipped,
+		"future": bytes.Replace(whole, []byte(`"format":1`), []byte(`"format":2`), 1),
+	}
+	for name, put := range map[string][]byte{"no store of Nova's": nil, "later keyspace": {1, 2, 64}, "later value": {7, 1, 64}} {
+		store, err := pebblestore.Open(filepath.Join(t.TempDir(), "meta"), pebblestore.Options{})
+		require.NoError(t, err)
+		key := catalog.FormatKey
+		if put == nil {
+			key = "something"
+		}
+		_, err = store.Commit(t.Context(), metastore.Batch{Ops: []metastore.Op{metastore.Put(key, put)}})
+		require.NoError(t, err)
+		files[name], err = os.ReadFile(copied(t, store))
+		require.NoError(t, err)
+		require.NoError(t, store.Close())
+	}
+	for name, b := range files {
+		data := t.TempDir()
+		file := filepath.Join(t.TempDir(), "backup.tar")
+		require.NoError(t, os.WriteFile(file, b, 0o600))
+		r, err := newRestoration(file, filepath.Join(data, "meta"), "")
+		require.NoError(t, err)
+		_, err = r.run(t.Context())
+		var usage *usageError
+		require.ErrorAs(t, err, &usage, name)
+		if name == "future" || name == "later keyspace" || name == "later value" {
+			require.ErrorContains(t, err, "upgrade novad", name)
+		}
+		require.NoError(t, r.close())
+		left, err := os.ReadDir(data)
+		require.NoError(t, err)
+		require.Empty(t, left, name)
+	}
+}
+
+func TestWriteWholeLeavesNothingOfAFailure(t *testing.T) {
+	dir := t.TempDir()
+	_, _, err := writeWhole(filepath.Join(dir, "x"), func(w io.Writer) (backup.Header, error) {
+		_, err := w.Write([]byte("half"))
+		require.NoError(t, err)
+		return backup.Header{}, io.ErrUnexpectedEOF
+	})
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	timing := catalog.DefaultTiming(true)
+	timing.TrimGrace = time.Minute
+	require.Equal(t, timing.ReapGrace, wholeFor(timing), "the smaller one")
+}
