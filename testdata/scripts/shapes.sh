@@ -86,14 +86,20 @@ answers "$x/v1/streams" 404 || fail "an audit-only node serves data"
 # Any stream at any star, several at once, and one order for all.
 "$novad" stream create s --server "$a" >/dev/null
 seq 1 400 >"$work/of-a"; seq 1001 1400 >"$work/of-b"
+"$novad" read s --follow --limit 800 --server "$a" >"$work/follows-a" & follow_a=$!; pids+=($!)
+"$novad" read s --follow --limit 800 --server "$b" >"$work/follows-b" & follow_b=$!; pids+=($!)
 "$novad" append s --server "$a" --batch 20 --file "$work/of-a" >/dev/null & first=$!
 "$novad" append s --server "$b" --batch 20 --file "$work/of-b" >/dev/null
 wait "$first" || fail "appending at star a"
 "$novad" read s --server "$a" >"$work/at-a"
 "$novad" read s --server "$b" >"$work/at-b"
 cmp "$work/at-a" "$work/at-b" || fail "two readers see two orders"
+wait "$follow_a" || fail "following at star a"
+wait "$follow_b" || fail "following at star b"
+cmp "$work/at-a" "$work/follows-a" || fail "who follows at star a sees another order"
+cmp "$work/at-a" "$work/follows-b" || fail "who follows at star b sees another order"
 sort -n "$work/at-a" | cmp - <(cat "$work/of-a" "$work/of-b") || fail "what is read is not what was appended"
-echo "two stars appended 800 records to one stream"
+echo "two stars appended 800 records to one stream, in one order for all who followed it at either"
 
 settled() { # every slot of every chain rewritten and deleted
   "$novad" chains --server "$1" --output json | tr '{' '\n' | awk -F'[:,]' '/"star"/ {
