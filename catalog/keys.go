@@ -477,7 +477,7 @@ func ParseDue(key string) (Due, error) {
 		return bad("not four segments")
 	}
 	shard, err := strconv.ParseUint(parts[2], 16, 8)
-	if err != nil || len(parts[2]) != 2 || shard >= Shards {
+	if err != nil || shard >= Shards || parts[2] != hex2(int(shard)) {
 		return bad("bad shard")
 	}
 	d := Due{Queue: Queue(parts[1]), Shard: int(shard), Key: key}
