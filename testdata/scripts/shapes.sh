@@ -48,6 +48,7 @@ export NOVA_SETTLE_AGE_CAP=1s NOVA_SETTLE_RECHECK=1s NOVA_AUDITOR_IDLE_INTERVAL=
 # node NAME [flags] starts a node; $NAME is then its URL, and ${NAME}_pid its process.
 node() {
   local name=$1; shift
+  : >"$work/$name.log" # the shell of the node may open it later than this one looks into it
   "$novad" serve "$@" 2>"$work/$name.log" &
   pids+=($!)
   declare -g "${name}_pid=$!"
