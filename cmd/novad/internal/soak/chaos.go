@@ -59,7 +59,9 @@ func (s *soak) fillDisk(ctx context.Context, f fault) {
 			s.mu.Lock()
 			s.fills++
 			s.mu.Unlock()
+			s.world.journal.printf("fill the disk but for %d bytes for %v", int64(f.Left*Reserve), f.For.Round(time.Millisecond))
 			sleep(ctx, f.For)
+			s.world.journal.printf("empty the disk again")
 		}
 		err = errors.Join(err, os.Remove(ballast))
 	}

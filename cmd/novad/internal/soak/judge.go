@@ -21,15 +21,18 @@ func (l *ledger) close(end *ending) (verdicts, tally, []string) {
 	l.tally.Readable = end.next - end.first
 	l.judgeBegin(end)
 	// Every offset in between was read, and compared as it was read; what lies behind the end was not.
+	lost := uint64(0)
 	for _, r := range l.facts.runs {
 		if r.end() > end.next {
-			k := r.end() - max(r.off, end.next)
-			l.verdicts.Lost += k
-			l.note("offsets %d to %d were acknowledged or read, and the stream ends at %d", max(r.off, end.next), r.end()-1, end.next)
+			lost += r.end() - max(r.off, end.next)
 		}
 		if r.off < end.first {
 			l.tally.Gone += min(r.end(), end.first) - r.off
 		}
+	}
+	if lost > 0 {
+		l.verdicts.Lost += lost
+		l.note("%d records up to offset %d were acknowledged or read, and it ends at %d", lost, l.facts.end()-1, end.next)
 	}
 	return l.verdicts, l.tally, l.details
 }

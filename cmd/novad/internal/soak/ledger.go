@@ -59,6 +59,7 @@ type ledger struct {
 	name     string
 	id       string // as service.ByID
 	maxBytes uint64 // its policy; 0: none
+	journal  *journal
 
 	mu       sync.Mutex
 	facts    facts
@@ -83,8 +84,10 @@ func newLedger(seed uint64, number uint32, name, id string, maxBytes uint64) *le
 
 // note keeps a sentence on what is wrong. Called with mu held.
 func (l *ledger) note(format string, a ...any) {
+	text := fmt.Sprintf("stream %d (%s, %s): ", l.number, l.name, l.id) + fmt.Sprintf(format, a...)
+	l.journal.printf("%s", text)
 	if len(l.details) < detailsMost {
-		l.details = append(l.details, fmt.Sprintf("stream %d (%s, %s): ", l.number, l.name, l.id)+fmt.Sprintf(format, a...))
+		l.details = append(l.details, text)
 	}
 }
 
@@ -172,6 +175,13 @@ func (l *ledger) observed(r run) {
 		l.note("offset %d holds record %d of client %d, who has sent %d so far", r.off, r.seq, r.client, sent)
 	}
 	l.fact(r, "read")
+}
+
+// unreadable is told that nothing is read from an offset on, though nothing goes wrong any more: the ledger's end says what is lost.
+func (l *ledger) unreadable(from uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.note("it cannot be read from offset %d on", from)
 }
 
 // trim is told before a trim is asked for; trimDone when it was acknowledged.

@@ -17,6 +17,7 @@ import (
 type machine struct {
 	role    role
 	command command
+	journal *journal
 
 	faults chan fault // done one by one; one may wait
 
@@ -37,8 +38,8 @@ const (
 // restartPause is how long a process that ended by itself stays away.
 const restartPause = time.Second
 
-func newMachine(r role, c command) *machine {
-	return &machine{role: r, command: c, faults: make(chan fault, 1)}
+func newMachine(r role, c command, j *journal) *machine {
+	return &machine{role: r, command: c, journal: j, faults: make(chan fault, 1)}
 }
 
 // keep runs the process until ctx ends, which leaves it running in m.proc. An error: it cannot be started.
@@ -57,6 +58,7 @@ func (m *machine) keep(ctx context.Context) error {
 			m.suffer(ctx, f)
 		case <-m.proc.exited:
 			m.exits.Add(1)
+			m.journal.printf("%s ended by itself: %v", m.command.name, m.proc.err)
 			m.proc = nil
 			sleep(ctx, restartPause)
 		}
@@ -65,6 +67,7 @@ func (m *machine) keep(ctx context.Context) error {
 
 // suffer does a fault. It always leaves a process that runs, or none, which keep starts again.
 func (m *machine) suffer(ctx context.Context, f fault) {
+	m.journal.printf("%s %s for %v", f.Kind, m.command.name, f.For.Round(time.Millisecond))
 	switch f.Kind {
 	case faultKill:
 		m.proc.kill()
@@ -79,9 +82,11 @@ func (m *machine) suffer(ctx context.Context, f fault) {
 		m.pauses.Add(1)
 		sleep(ctx, f.For)
 		m.proc.signal(syscall.SIGCONT)
+		m.journal.printf("%s goes on", m.command.name)
 		return
 	}
 	sleep(ctx, f.For)
+	m.journal.printf("%s is to start", m.command.name)
 }
 
 // offer has a fault done, at once or after the one that the machine suffers, unless one waits already.

@@ -82,11 +82,12 @@ func (s *soak) create(ctx context.Context, t *task, p place) *ledger {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ids[made.ID] {
-		s.surprises++
-		s.details = append(s.details, fmt.Sprintf("the id %s was given to a stream before", made.ID))
+		s.surpriseLocked("the id %s was given to a stream before", made.ID)
 	}
 	s.ids[made.ID] = true
 	l := newLedger(s.o.Seed, uint32(len(s.ids)), p.name, "id:"+made.ID, p.maxBytes)
+	l.journal = s.world.journal
+	l.journal.printf("made stream %d (%s, %s)", l.number, l.name, l.id)
 	s.ledgers = append(s.ledgers, l)
 	return l
 }
@@ -112,6 +113,7 @@ func (s *soak) live(ctx context.Context, t *task, p place, l *ledger) (deleted b
 		sleep(ctx, p.lifetime/2+time.Duration(t.r.Int64N(int64(p.lifetime))))
 		if ctx.Err() == nil {
 			l.delete()
+			l.journal.printf("deleting stream %d (%s, %s)", l.number, l.name, l.id)
 			ok, v := t.insist(s.hard, "deleting "+l.id, func(ctx context.Context, c *api.Client) error {
 				_, err := c.DeleteStream(ctx, l.id)
 				return err

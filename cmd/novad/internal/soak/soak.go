@@ -45,7 +45,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	s := &soak{o: o, world: w, began: time.Now(), hard: hard, ids: make(map[string]bool)}
 	s.every = time.Duration(float64(writers(places())) / o.Rate * float64(time.Second))
 	rep := &Report{Form: o.Form, Seed: o.Seed, Rate: o.Rate}
-	err = s.run(hard, cancel, rep)
+	err = errors.Join(s.run(hard, cancel, rep), w.journal.close())
 	rep.Completed = err == nil
 	return rep, err
 }
@@ -172,6 +172,7 @@ func (s *soak) enter(phase string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phase = phase
+	s.world.journal.printf("phase: %s", phase)
 }
 
 // progressEvery is how often progress is shown.

@@ -94,8 +94,14 @@ func (t *task) pause(ctx context.Context, d time.Duration) bool {
 func (s *soak) surprise(format string, a ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.surpriseLocked(format, a...)
+}
+
+func (s *soak) surpriseLocked(format string, a ...any) {
 	s.surprises++
+	text := fmt.Sprintf(format, a...)
+	s.world.journal.printf("wrong answer: %s", text)
 	if len(s.details) < detailsMost {
-		s.details = append(s.details, fmt.Sprintf("%v: ", time.Since(s.began).Round(time.Millisecond))+fmt.Sprintf(format, a...))
+		s.details = append(s.details, fmt.Sprintf("%v: %s", time.Since(s.began).Round(time.Millisecond), text))
 	}
 }

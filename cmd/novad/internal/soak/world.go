@@ -30,6 +30,7 @@ type world struct {
 	health  []string // URLs of etcd's
 	bucket  string   // folder of the objects' files
 	verify  command  // of everything, once it is stopped
+	journal *journal
 }
 
 // timing is the flags with which everything happens within a minute or so. They are legal together: catalog.Timing
@@ -55,6 +56,10 @@ func build(o Options) (*world, error) {
 		if err := os.MkdirAll(filepath.Join(o.Dir, dir), 0o755); err != nil {
 			return nil, err
 		}
+	}
+	var err error
+	if w.journal, err = newJournal(w.log("soak")); err != nil {
+		return nil, err
 	}
 	if o.Form == Single {
 		return w, w.single()
@@ -98,7 +103,7 @@ func (w *world) cluster() error {
 			"--listen-client-urls=" + client, "--advertise-client-urls=" + client, "--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 			"--initial-cluster=" + strings.Join(members, ","), "--log-level=warn",
 			"--auto-compaction-mode=periodic", "--auto-compaction-retention=10m",
-		}}))
+		}}, w.journal))
 	}
 	store := filepath.Join(w.o.Dir, "data", "s3")
 	if err := os.MkdirAll(filepath.Join(store, "nova"), 0o755); err != nil {
@@ -108,7 +113,7 @@ func (w *world) cluster() error {
 	w.backing = append(w.backing, newMachine(roleS3, command{name: "s3", log: w.log("s3"),
 		env:  []string{"ROOT_ACCESS_KEY=nova", "ROOT_SECRET_KEY=nova-secret"},
 		args: []string{w.o.S3, "--port", fmt.Sprintf("127.0.0.1:%d", ports[6]), "--keep-alive", "--quiet", "posix", store},
-	}))
+	}, w.journal))
 	env := []string{"AWS_ACCESS_KEY_ID=nova", "AWS_SECRET_ACCESS_KEY=nova-secret"}
 	where := []string{
 		"--metastore=etcd://" + strings.Join(endpoints, ",") + "/soak", "--bucket=s3://nova/objects",
@@ -127,7 +132,7 @@ func (w *world) log(name string) string { return filepath.Join(w.o.Dir, "logs", 
 
 func (w *world) node(r role, name string, port int, env []string, flags ...string) error {
 	args := append([]string{w.o.Novad, "serve", fmt.Sprintf("--listen=127.0.0.1:%d", port)}, flags...)
-	w.nodes = append(w.nodes, newMachine(r, command{name: name, args: args, env: env, log: w.log(name)}))
+	w.nodes = append(w.nodes, newMachine(r, command{name: name, args: args, env: env, log: w.log(name)}, w.journal))
 	if r != roleStar {
 		return nil
 	}
