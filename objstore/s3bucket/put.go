@@ -165,7 +165,8 @@ func (b *Bucket) compareClocks(date string) {
 	if err != nil {
 		return
 	}
-	late := b.clk.Now().Sub(theirs) - time.Second // the date was rounded down
+	// The date was rounded down, and is up to a second old: some servers write it down once a second.
+	late := b.clk.Now().Sub(theirs) - 2*time.Second
 	behind := late > b.skew
 	if b.behind.Swap(behind) != behind && behind {
 		b.log.Warn("the store's clock is behind this node's by more than the clock skew allows: set both right", "bucket", b.name,
