@@ -85,6 +85,19 @@ func (c *Client) DeleteStream(ctx context.Context, stream string) (d DeletedStre
 	return d, err
 }
 
+// UndeleteStream undoes a stream's deletion. The stream is named by "id:" and its id.
+func (c *Client) UndeleteStream(ctx context.Context, stream string) (s Stream, err error) {
+	if err := catalog.CheckStreamName(stream); err != nil {
+		return Stream{}, err
+	}
+	resp, err := c.do(ctx, http.MethodPost, streamPath(stream)+"/undelete", nil, http.Header{"Accept": {TypeJSON}})
+	if err != nil {
+		return Stream{}, err
+	}
+	err = resp.json(&s)
+	return s, err
+}
+
 // Pending lists the auditor's work that concerns a stream, limit items at most (0: the server's default). Named by its
 // id the stream may be deleted, or gone.
 func (c *Client) Pending(ctx context.Context, stream string, limit int) (list PendingList, err error) {

@@ -26,6 +26,8 @@ const (
 	ProblemPolicyConflict  = problemBase + "stream-exists-with-another-policy"
 	ProblemBadRequest      = problemBase + "invalid-request"
 	ProblemNoStream        = problemBase + "stream-not-found"
+	ProblemStreamTearing   = problemBase + "stream-being-destroyed"
+	ProblemNameTaken       = problemBase + "stream-name-taken"
 	ProblemNoStar          = problemBase + "star-not-found"
 	ProblemStarLive        = problemBase + "star-live"
 	ProblemUnauthorized    = problemBase + "unauthorized"
@@ -130,8 +132,14 @@ func problemOf(err error) (p *Problem, known bool) {
 	case errors.As(err, &policy):
 		return problem(http.StatusConflict, ProblemPolicyConflict, "Stream exists with another policy",
 			"%v; nothing was changed: create it without a policy to take it as it is, or change its policy", err), true
-	case errors.Is(err, errSyntax), errors.Is(err, star.ErrBadRequest):
+	case errors.Is(err, service.ErrNotByID), errors.Is(err, errSyntax), errors.Is(err, star.ErrBadRequest):
 		return problem(http.StatusBadRequest, ProblemBadRequest, "Invalid request", "%v", err), true
+	case errors.Is(err, catalog.ErrTearing):
+		return problem(http.StatusGone, ProblemStreamTearing, "Stream is being destroyed",
+			"%v: it was deleted, and the time within which that can be undone is over (--undelete-window)", err), true
+	case errors.Is(err, catalog.ErrNameTaken):
+		return problem(http.StatusConflict, ProblemNameTaken, "Name is taken",
+			"%v; nothing was changed: delete that one first, if the deleted one is to have its name back", err), true
 	case errors.Is(err, catalog.ErrNoStream):
 		return problem(http.StatusNotFound, ProblemNoStream, "Stream not found",
 			"%v; create it with POST /v1/streams (novad append --create does)", err), true

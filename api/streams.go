@@ -197,6 +197,14 @@ func (s *server) registerStreams(h huma.API) {
 			return &deleteOutput{Body: DeletedStream{ID: d.ID.String(), Deleted: d.Deleted, Until: d.Until}}, nil
 		})
 
+	huma.Register(h, one("undelete-stream", http.MethodPost, "/undelete", "Undo the deletion of a stream",
+		"By its id, as id:0123456789abcdef: the name does not lead to it any more. It has its name again and all that it had when it was deleted. "+
+			"As long as its teardown has not begun, which it does once undelete_until is over. Of a stream that is not deleted nothing changes.",
+		http.StatusConflict, http.StatusGone),
+		func(ctx context.Context, in *streamInput) (*streamOutput, error) {
+			return described(ctx, "undelete-stream", in.Name, func(name string) (service.StreamInfo, error) { return s.svc.UndeleteStream(ctx, name) })
+		})
+
 	type pendingInput struct {
 		Name  string `path:"name" doc:"The stream's name, percent-encoded, or id: and its id."`
 		Limit int    `query:"limit" minimum:"0" maximum:"1000" doc:"Items at most; 0 is the default, 100."`

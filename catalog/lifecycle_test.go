@@ -400,3 +400,76 @@ func (w *world) recordAt(o *object, id catalog.StreamID, ts int64, bytes uint64)
 	w.values++
 	o.add(id, 0, []uint64{w.values}, []format.Append{{Count: 1, Bytes: bytes, FirstTimestamp: ts, MaxTimestamp: ts}})
 }
+
+// windowed gives deletions an hour in which they can be undone.
+func (s *setup) windowed() {
+	timing := testTiming()
+	timing.UndeleteWindow = time.Hour
+	s.cat = catalog.New(s.store, s.clk, timing, func(name string) { s.branches[name]++ })
+	s.world.cat = s.cat
+}
+
+func TestUndeleteStream(t *testing.T) {
+	for _, f := range []fault{noFault, conflict, lostWithEffect, lostWithoutEffect, lostLate, crashBefore, crashAfter, crashLate} {
+		s := newSetup(t, 128)
+		s.windowed()
+		star, id := s.filled(2, catalog.Policy{MaxAgeMS: 3_600_000})
+		before := s.view(id)
+		s.NoError(errOf(s.cat.DeleteStream(s.Context(), id)))
+		m := s.due(catalog.Retention)
+		s.NoError(s.cat.ResolveRetention(s.Context(), m, s.view(id), 0), "as the duty does of a deleted stream")
+		s.store.plan = []fault{f}
+		if dies(func() { s.NoError(errOf(s.cat.UndeleteStream(s.Context(), id))) }) {
+			s.NoError(errOf(s.cat.UndeleteStream(s.Context(), id)))
+		}
+		s.Zero(s.store.landAll(), "a late twin changes nothing")
+		v, err := s.cat.UndeleteStream(s.Context(), id)
+		s.NoError(err, "of an active stream it changes nothing")
+		s.Equal(s.view(id), v)
+		s.Equal(before.Stream, v.Stream)
+		s.Equal(before.Head, v.Head)
+		s.Equal(id, must(s.cat.FindStream(s.Context(), "s")))
+		s.Empty(s.store.keys("due/teardown/"))
+		s.LessOrEqual(s.due(catalog.Retention).Due.Order, uint64(s.clk.now.UnixMilli()), "armed for now")
+		s.slots(star, 1, id)
+		s.Equal(catalog.Accepted, s.absorbed(star, 1).Verdicts[0][0][0].Code)
+	}
+}
+
+func errOf[T any](_ T, err error) error { return err }
+
+// With another window than at the deletion its marker is found all the same: left behind, it would tear the stream down.
+func TestUndeleteFindsTheMarkerUnderAnotherWindow(t *testing.T) {
+	s := newSetup(t, 128)
+	s.windowed()
+	_, id := s.filled(1, catalog.Policy{})
+	s.NoError(errOf(s.cat.DeleteStream(s.Context(), id)))
+	other := catalog.New(s.store, s.clk, testTiming(), nil)
+	s.NoError(errOf(other.UndeleteStream(s.Context(), id)))
+	s.Empty(s.store.keys("due/teardown/"))
+}
+
+func TestUndeleteRefuses(t *testing.T) {
+	s := newSetup(t, 128)
+	s.windowed()
+	_, id := s.filled(1, catalog.Policy{})
+	s.NoError(errOf(s.cat.DeleteStream(s.Context(), id)))
+	other, _, err := s.cat.CreateStream(s.Context(), "s", catalog.Policy{})
+	s.NoError(err)
+	s.ErrorIs(errOf(s.cat.UndeleteStream(s.Context(), id)), catalog.ErrNameTaken)
+	s.NoError(errOf(s.cat.DeleteStream(s.Context(), other.ID)))
+	m := s.world.marker(s.store.keys("due/teardown/")[0])
+	if m.Due.Subject != id.String() {
+		m = s.world.marker(s.store.keys("due/teardown/")[1])
+	}
+	// The teardown begins between the look and the commit: it is first.
+	s.during("commit", 0, func() { s.NoError(errOf(s.cat.BeginTeardown(s.Context(), m, id))) })
+	s.ErrorIs(errOf(s.cat.UndeleteStream(s.Context(), id)), catalog.ErrTearing)
+	s.Positive(s.branches["undelete.conflict"])
+	s.ErrorIs(errOf(s.cat.UndeleteStream(s.Context(), 77)), catalog.ErrNoStream)
+
+	// And the other way round.
+	m2 := s.world.marker(catalog.DueKey(catalog.Teardown, uint64(s.clk.now.Add(time.Hour).UnixMilli()), other.ID.String()))
+	s.during("commit", 0, func() { s.NoError(errOf(s.cat.UndeleteStream(s.Context(), other.ID))) })
+	s.ErrorIs(errOf(s.cat.BeginTeardown(s.Context(), m2, other.ID)), catalog.ErrMoved)
+}

@@ -199,7 +199,6 @@ func (t *timeline) flush(ctx context.Context) error {
 	}
 	_, maybe, err := t.c.commit(ctx, "writing it", t.b.done())
 	if maybe && errors.Is(err, metastore.ErrConflict) {
-		t.c.branch("timeline.twin")
 		err = nil
 	}
 	t.b = batch{}

@@ -227,6 +227,23 @@ func (s *Service) DeleteStream(ctx context.Context, stream string) (out DeletedS
 	return out, err
 }
 
+// ErrNotByID: a deleted stream has no name.
+var ErrNotByID = errors.New("a deleted stream is named by its id alone, as id:0123456789abcdef")
+
+// UndeleteStream brings a deleted stream back, under its name; of one that is not deleted it changes nothing. The stream is named by its id.
+// Errors: [ErrNotByID]; [catalog.ErrNoStream]: it is gone; [catalog.ErrTearing]; [catalog.ErrNameTaken].
+func (s *Service) UndeleteStream(ctx context.Context, stream string) (StreamInfo, error) {
+	id, ok := ParseID(stream)
+	if !ok {
+		return StreamInfo{}, fmt.Errorf("%w: %q", ErrNotByID, stream)
+	}
+	v, err := s.cat.UndeleteStream(ctx, id)
+	if err != nil {
+		return StreamInfo{}, err
+	}
+	return s.describe(ctx, v)
+}
+
 // PendingItem is one piece of the auditor's work that concerns a stream.
 type PendingItem struct {
 	Queue   string

@@ -56,6 +56,7 @@ func TestScripts(t *testing.T) {
 			"foreign": cmdForeign,
 			"damage":  cmdDamage,
 			"ids":     cmdIDs,
+			"gone":    cmdGone,
 			"certs":   cmdCerts,
 			"s3":      cmdS3,
 		},
@@ -331,4 +332,23 @@ func cmdIDs(ts *testscript.TestScript, _ bool, args []string) {
 	var s api.Stream
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile(args[0])), &s))
 	ts.Setenv(args[1], s.ID)
+}
+
+// cmdGone: gone ID demands that, soon, a stream's deletion cannot be undone any more.
+func cmdGone(ts *testscript.TestScript, _ bool, args []string) {
+	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"), api.ClientOptions{})
+	ts.Check(err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		_, err := client.UndeleteStream(ctx, "id:"+args[0])
+		if isProblem(err, api.ProblemStreamTearing) || isProblem(err, api.ProblemNoStream) {
+			return
+		}
+		ts.Check(err)
+		_, err = client.DeleteStream(ctx, "id:"+args[0]) // it was in time: its teardown had not begun
+		ts.Check(err)
+		ts.Check(clock.NewReal().Sleep(ctx, 20*time.Millisecond))
+	}
 }

@@ -19,6 +19,8 @@ type streamCmd struct {
 	Set    streamSetCmd    `cmd:"" help:"Change what is kept of a stream."`
 	Trim   streamTrimCmd   `cmd:"" help:"Make all records below an offset unreadable, for ever."`
 	Rm     streamRmCmd     `cmd:"" help:"Delete streams."`
+
+	Undelete streamUndeleteCmd `cmd:"" help:"Undo the deletion of a stream."`
 }
 
 // outputFlag is how a command prints.

@@ -22,7 +22,7 @@ type streamRmCmd struct {
 // Help is shown by novad stream rm --help.
 func (streamRmCmd) Help() string {
 	return `A deleted stream cannot be read or appended to any more, and its name is free at once. Its data is destroyed once the
-server's --undelete-window is over. The id that is printed is the only name that it has from then on (novad pending --id).
+server's --undelete-window is over; until then novad stream undelete brings it back. The id that is printed is the only name that it has from then on.
 
 On a terminal it asks first; elsewhere it needs --yes. A stream that can't be deleted does not keep the others.`
 }

@@ -194,6 +194,13 @@ func (c *Checker) Deleted(id catalog.StreamID) {
 	}
 }
 
+// Undeleted judges an answer: the stream's deletion was undone, and nobody has deleted it since.
+func (c *Checker) Undeleted(id catalog.StreamID) {
+	if s := c.stream(id); !s.active() || c.names[s.rec.Name] != id {
+		c.fail(Lost, catalog.StreamKey(id), "the undoing of its deletion was acknowledged, and it is not there")
+	}
+}
+
 // Readable returns the stream's first readable offset, by its watermark and its policy.
 func (c *Checker) Readable(stream string) uint64 {
 	id, ok := c.names[stream]

@@ -42,8 +42,8 @@ func (p *plan) String() string {
 	}
 	l := &p.lives
 	line("clients  %d readers; records up to %v old", p.readers, l.backdate)
-	line("lives    %d rounds, at most %v apart, of all streams: %v; trims %.2f, policies %.2f (up to %v, %d bytes), deletions %.2f (away %v at most)",
-		l.rounds, l.gap, l.all, l.trim, l.policy, l.age, l.bytes, l.remove, l.away)
+	line("lives    %d rounds, at most %v apart, of all streams: %v; trims %.2f, policies %.2f (up to %v, %d bytes), deletions %.2f (away %v at most, undone %.2f)",
+		l.rounds, l.gap, l.all, l.trim, l.policy, l.age, l.bytes, l.remove, l.away, l.undelete)
 	for i, policy := range l.policies {
 		if policy != (catalog.Policy{}) {
 			line("         %s is created with a max age of %d ms, max bytes %d", p.streams[i], policy.MaxAgeMS, policy.MaxBytes)

@@ -102,6 +102,9 @@ func (p *plan) drawLives(r *sim.Rand) {
 	}
 	if p.on(r, "deletions", 0.4) {
 		l.trim, l.policy, l.remove = l.trim/2, l.policy/2, 0.5
+		if undelete > 0 {
+			l.undelete = []float64{0, 0.5, 0.9}[r.N(3)]
+		}
 	}
 }
 

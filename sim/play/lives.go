@@ -57,12 +57,11 @@ func (g *game) create(ctx context.Context, c *sim.Client, name string, policy ca
 
 // deleteStream deletes the stream of that name, again until it is: of several that it has had,
 // the one that it had when this began.
-func (g *game) deleteStream(ctx context.Context, c *sim.Client, name string) {
+func (g *game) deleteStream(ctx context.Context, c *sim.Client, name string) (id catalog.StreamID) {
 	l := g.deletions[name]
 	l.deleting, l.there = true, false
 	g.histories.Spoil(name)
 	g.deletions[name] = l
-	id := catalog.StreamID(0)
 	g.until(ctx, c, func(p *Process) bool {
 		err, lost := sim.Call(ctx, c, p.Inc, "delete", func(ctx context.Context) error {
 			if id == 0 {
@@ -84,6 +83,30 @@ func (g *game) deleteStream(ctx context.Context, c *sim.Client, name string) {
 	})
 	l.ended, l.deleting = l.ended+1, false
 	g.deletions[name] = l
+	return id
+}
+
+// undelete brings a deleted stream back, again until that is definite, and tells whether it is there.
+func (g *game) undelete(ctx context.Context, c *sim.Client, name string, id catalog.StreamID) (back bool) {
+	g.until(ctx, c, func(p *Process) bool {
+		err, lost := sim.Call(ctx, c, p.Inc, "undelete", func(ctx context.Context) error {
+			_, err := p.Cat.UndeleteStream(ctx, id)
+			return err
+		})
+		back = lost == nil && err == nil
+		return back || lost == nil && (errors.Is(err, catalog.ErrNoStream) || errors.Is(err, catalog.ErrTearing) || errors.Is(err, catalog.ErrNameTaken))
+	})
+	if !back {
+		g.w.Mark("client/undelete-failed")
+		return false
+	}
+	g.w.Mark("client/undeleted")
+	if l := g.deletions[name]; !l.deleting {
+		g.check.Undeleted(id)
+		l.there = true
+		g.deletions[name] = l
+	}
+	return true
 }
 
 // trim moves a stream's watermark, once.
@@ -126,6 +149,7 @@ type livesPlan struct {
 	stagger              time.Duration // each of them begins within that time
 	settled              bool          // trims go as far as records lie in settled objects
 	trim, policy, remove float64
+	undelete             float64       // chance that a deletion is undone, or tried to
 	age                  time.Duration // policies go up to it
 	bytes                int           // likewise
 	away                 time.Duration // a name is free for so long, at most, before it is used again
@@ -214,9 +238,12 @@ func (g *game) befall(ctx context.Context, c *sim.Client, p *plan, stream string
 	case kind < l.trim+l.policy:
 		g.noted("policy", g.setPolicy(ctx, c, on, stream, l.drawPolicy(c.Rand)))
 	case kind < l.trim+l.policy+l.remove:
-		g.deleteStream(ctx, c, stream)
+		id := g.deleteStream(ctx, c, stream)
 		g.w.Mark("client/deleted")
 		_ = c.Clock().Sleep(ctx, c.Rand.Between(0, l.away))
+		if id != 0 && c.Rand.Chance(l.undelete) && g.undelete(ctx, c, stream, id) {
+			return
+		}
 		g.create(ctx, c, stream, l.drawPolicy(c.Rand))
 	}
 }

@@ -35,7 +35,7 @@ func (c *chaosPlan) fields() []field {
 func (l *livesPlan) fields() []field {
 	return []field{
 		{"rounds", &l.rounds}, {"gap", &l.gap}, {"all", &l.all}, {"stagger", &l.stagger}, {"settled", &l.settled},
-		{"trim", &l.trim}, {"policy", &l.policy}, {"remove", &l.remove}, {"age", &l.age}, {"bytes", &l.bytes},
+		{"trim", &l.trim}, {"policy", &l.policy}, {"remove", &l.remove}, {"undelete", &l.undelete}, {"age", &l.age}, {"bytes", &l.bytes},
 		{"away", &l.away}, {"policies", &l.policies}, {"backdate", &l.backdate},
 	}
 }

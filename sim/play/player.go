@@ -23,13 +23,15 @@ type player struct {
 	registered int // producers, ever
 	rules      []*rule
 	ids        map[string]catalog.StreamID // that names have led to
+	deleted    map[string]catalog.StreamID // the last of each name
+	parted     map[producerName]*producer  // of streams that were deleted
 }
 
 // producerName is a stream's producer, "" the one that has no name.
 type producerName struct{ stream, name string }
 
 func newPlayer(g *game, cut bool) *player {
-	p := &player{g: g, cut: cut, producers: make(map[producerName]*producer), ids: make(map[string]catalog.StreamID)}
+	p := &player{g: g, cut: cut, producers: make(map[producerName]*producer), ids: make(map[string]catalog.StreamID), deleted: make(map[string]catalog.StreamID), parted: make(map[producerName]*producer)}
 	g.w.Inject(p.inject)
 	return p
 }
@@ -159,8 +161,32 @@ func (p *player) trim(st *statement) {
 }
 
 func (p *player) deleteAll(st *statement) {
-	p.together(st, func(ctx context.Context, c *sim.Client, stream string) { p.g.deleteStream(ctx, c, stream) })
-	maps.DeleteFunc(p.producers, func(n producerName, _ *producer) bool { return slices.Contains(st.args, n.stream) })
+	p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
+		if id := p.g.deleteStream(ctx, c, stream); id != 0 {
+			p.deleted[stream] = id
+		}
+	})
+	move(p.producers, p.parted, func(n producerName) bool { return slices.Contains(st.args, n.stream) })
+}
+
+// move moves what is of some producers from one map to another.
+func move(from, to map[producerName]*producer, which func(producerName) bool) {
+	maps.DeleteFunc(to, func(n producerName, _ *producer) bool { return which(n) })
+	for n, pr := range from {
+		if which(n) {
+			to[n] = pr
+		}
+	}
+	maps.DeleteFunc(from, func(n producerName, _ *producer) bool { return which(n) })
+}
+
+func (p *player) undeleteAll(st *statement) {
+	p.together(st, func(ctx context.Context, c *sim.Client, stream string) {
+		if p.g.undelete(ctx, c, stream, p.deleted[stream]) {
+			// The stream knows them again: they go on where they were.
+			move(p.parted, p.producers, func(n producerName) bool { return n.stream == stream })
+		}
+	})
 }
 
 func (p *player) read(st *statement) {

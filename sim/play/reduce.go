@@ -209,6 +209,7 @@ func (p *plan) reduceLives(add adder) {
 	add(kinds > 1 && l.trim > 0, "trims", func(p *plan) { p.lives.trim = 0 })
 	add(kinds > 1 && l.policy > 0, "policy changes", func(p *plan) { p.lives.policy = 0 })
 	add(kinds > 1 && l.remove > 0, "deletions", func(p *plan) { p.lives.remove = 0 })
+	add(l.undelete > 0, "undoing deletions", func(p *plan) { p.lives.undelete = 0 })
 	add(l.all, "what befalls all streams at once", func(p *plan) { p.lives.all = false })
 	add(l.stagger > 0, "the stagger", func(p *plan) { p.lives.stagger = 0 })
 	add(l.settled, "waiting for what is settled", func(p *plan) { p.lives.settled = false })
