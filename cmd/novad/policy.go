@@ -52,11 +52,16 @@ func (a *maxAge) Decode(ctx *kong.DecodeContext) error {
 	return err
 }
 
+var ages = regexp.MustCompile(`^([0-9]+d)?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))*$`)
+
 var days = regexp.MustCompile(`^([0-9]{1,6})d`)
 
 // parseAge reads none, 0, or a duration that may begin with days: 7d, 1d12h, 90m.
 func parseAge(text string) (time.Duration, error) {
-	bad := fmt.Errorf("%q is not an age like 90m, 36h, 7d or none", text)
+	bad, large := fmt.Errorf("%q is not an age like 90m, 36h, 7d or none", text), fmt.Errorf("%q is too large an age: it is more than 100 years", text)
+	if ages.MatchString(text) && text != "" {
+		bad = large // all that is wrong with it, where it can't be read, is its size
+	}
 	if text == "none" || text == "0" {
 		return 0, nil
 	}
@@ -68,7 +73,7 @@ func parseAge(text string) (time.Duration, error) {
 		}
 		rest, whole = strings.TrimPrefix(text, m[0]), time.Duration(n)*24*time.Hour
 		if n > int(catalog.MaxPolicyAge/(24*time.Hour)) {
-			return 0, fmt.Errorf("%q is more than 100 years", text)
+			return 0, large
 		}
 	}
 	d := time.Duration(0)
@@ -84,7 +89,7 @@ func parseAge(text string) (time.Duration, error) {
 	case d > 0 && d < time.Millisecond:
 		return 0, fmt.Errorf("%q is less than a millisecond", text)
 	case d > catalog.MaxPolicyAge:
-		return 0, fmt.Errorf("%q is more than 100 years", text)
+		return 0, large
 	}
 	return d, nil
 }
