@@ -296,3 +296,22 @@ func TestClientFollows(t *testing.T) {
 	require.Equal(t, api.ProblemNoStream, problemOf(t, <-ended).Type)
 	require.Equal(t, []string{"1", "2", "3"}, got)
 }
+
+// A producer's since comes from the stream: one beyond its end is another stream's, and is refused; at its end it is the usual one.
+func TestSinceBeyondTheEndIsRefused(t *testing.T) {
+	n := startNode(t, io.Discard, star.Options{})
+	n.create(t, "s")
+	first := func(since uint64) error {
+		_, err := n.client.Append(t.Context(), "s", [][]byte{[]byte("x")}, api.AppendOptions{Producer: &service.Producer{ID: "p", Since: since}})
+		return err
+	}
+	p := problemOf(t, first(1))
+	require.Equal(t, api.ProblemBadRequest, p.Type)
+	require.Contains(t, p.Detail, "the producer's since is 1, and the stream's next offset is 0")
+	require.NoError(t, first(0))
+	require.NoError(t, first(1), "the retry")
+	require.Equal(t, api.ProblemBadRequest, problemOf(t, first(2)).Type)
+	require.Len(t, n.readAll(t, "s"), 1)
+	_, err := n.client.Append(t.Context(), "none", [][]byte{nil}, api.AppendOptions{Producer: &service.Producer{ID: "p", Since: 1}})
+	require.Equal(t, api.ProblemNoStream, problemOf(t, err).Type)
+}

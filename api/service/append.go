@@ -61,12 +61,30 @@ func (s *Service) Append(ctx context.Context, req AppendRequest) (AppendResult, 
 	if p := req.Producer; p != nil {
 		in.Producer = &format.Producer{ID: p.ID, Epoch: p.Epoch, Seq: p.Sequence, Since: p.Since}
 		in.SinceKnown = true
+		if err := s.checkSince(ctx, req.Stream, p); err != nil {
+			return AppendResult{}, err
+		}
 	}
 	out, err := s.star.Append(ctx, in)
 	if err != nil {
 		return AppendResult{}, err
 	}
 	return AppendResult{First: out.First, Last: out.Last, Duplicate: out.Duplicate, OffsetsUnknown: !out.OffsetsKnown}, nil
+}
+
+// checkSince refuses a producer's first append whose since is beyond the stream's next offset, which never goes back: it was not read from
+// this stream. By it the stream would take a producer whose state it has lost for a new one, and its retry for another append.
+func (s *Service) checkSince(ctx context.Context, stream string, p *Producer) error {
+	if p.Sequence != 0 || p.Since == 0 {
+		return nil
+	}
+	return s.with(ctx, stream, func(id catalog.StreamID) error {
+		v, err := s.cat.ReadStream(ctx, id)
+		if err == nil && p.Since > v.Head.Next {
+			err = fmt.Errorf("%w: the producer's since is %d, and the stream's next offset is %d: it must be read from this stream, before the first try", star.ErrBadRequest, p.Since, v.Head.Next)
+		}
+		return err
+	})
 }
 
 func checkBounds(records [][]byte) error {
