@@ -87,8 +87,11 @@ func (c *Catalog) teardownOf(ctx context.Context, v StreamView) (found metastore
 	subject := v.ID.String()
 	until := unixMS(c.deleted(v.ID, v.Stream.Deleted).Until)
 	recs, err := c.store.Get(ctx, DueKey(Teardown, uint64(max(until, 0)), subject))
-	if err != nil || recs[0].Exists() {
-		return recs[0], err
+	if err != nil {
+		return found, err
+	}
+	if recs[0].Exists() {
+		return recs[0], nil
 	}
 	r := ShardRange(Teardown, Shard(subject))
 	r.Start = ShardFrom(Teardown, Shard(subject), uint64(max(v.Stream.Deleted, 0)))
