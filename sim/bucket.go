@@ -142,6 +142,10 @@ func (b *bucket) deleteAll(c *call) bool {
 			c.errs[i] = &callError{op: c.op, key: key, err: err}
 			continue
 		}
+		if c.spared != nil && c.spared[i] {
+			c.errs[i] = &callError{op: c.op, key: key, err: objstore.ErrUnknown} // which nobody is told
+			continue
+		}
 		if c.partial != nil && i >= *c.partial {
 			c.errs[i] = &callError{op: c.op, key: key, err: objstore.ErrThrottled}
 			continue

@@ -90,6 +90,8 @@ type call struct {
 	corrupt, missing, mayBeEmpty bool
 	partial                      *int
 
+	spared []bool // of a delete: the keys that stay, since it was torn by a kill
+
 	keys []string // what the trace names
 
 	// What was asked.
@@ -196,6 +198,9 @@ func (w *World) issue(t *task, op Op, c *call) {
 	}
 	w.emit(e)
 	w.cut(inc, t, op, t.step, Before, write)
+	if write && w.cfg.Classes && inc.inAir(c) {
+		w.cut(inc, t, op, t.step, BeforeOthers, write)
+	}
 	if write {
 		w.boundary()
 	}
@@ -210,7 +215,7 @@ func (w *World) issue(t *task, op Op, c *call) {
 		}
 	}
 	if len(w.kills) > 0 && !inc.dead {
-		w.strike(inc, t.step, Before)
+		w.strike(inc, t.step, Before, false)
 	}
 }
 
@@ -320,6 +325,7 @@ func (w *World) effect(c *call) {
 	if c.t == nil {
 		kind = EvLate
 	}
+	torn := len(w.kills) > 0 && w.halve(c)
 	w.effectOf = c
 	changed := false
 	switch {
@@ -339,7 +345,10 @@ func (w *World) effect(c *call) {
 		w.boundary()
 		w.ordered(c)
 	}
-	w.cut(c.inc, c.t, c.op, c.step, After, c.write)
+	w.cutAfter(c)
+	if len(w.kills) > 0 && !c.inc.dead {
+		w.strike(c.inc, c.step, After, torn)
+	}
 	if c.mask != nil && c.err == nil {
 		c.fail(c.mask, nil)
 	}
@@ -350,9 +359,6 @@ func (w *World) effect(c *call) {
 		w.landed(c, changed)
 		w.free(c)
 		return
-	}
-	if len(w.kills) > 0 && !c.inc.dead {
-		w.strike(c.inc, c.step, After)
 	}
 	switch {
 	case c.inc.dead:

@@ -7,7 +7,8 @@ import "slices"
 // one node around steps that only read are alike up to the next boundary: an
 // effect of anyone, the issue of a call that may have one, an answer that leaves a
 // node for a client, a request that comes from one, any advance of virtual time. A
-// cut of a step that may have an effect is alone in its class.
+// cut of a step that may have an effect is alone in its class, and there are more of it than two: in the middle of
+// a delete of several keys, and, where other calls of the process are in the air, with these and without.
 type Class struct {
 	// FirstStep and Side are the first cut, the one to make.
 	FirstStep int
@@ -67,6 +68,31 @@ func (w *World) Classes() []Class { return w.cuts.classes }
 
 // boundary notes that something happened that outlives a kill.
 func (w *World) boundary() { w.cuts.boundary++ }
+
+// inAir tells whether the process has another call under way that may have an effect, and which its death would
+// decide on.
+func (inc *Incarnation) inAir(but *call) bool {
+	for t := inc.first; t != nil; t = t.next {
+		if c := t.call; c != nil && c != but && c.write && !c.done {
+			return true
+		}
+	}
+	return slices.ContainsFunc(inc.late, func(c *call) bool { return c != but })
+}
+
+// cutAfter notes the cuts once a call has had its effect.
+func (w *World) cutAfter(c *call) {
+	if !w.cfg.Classes || c.inc.dead {
+		return
+	}
+	if c.op == OpBucketDelete && len(c.names) > 1 && c.refuse == nil && c.t != nil {
+		w.cut(c.inc, c.t, c.op, c.step, Middle, true)
+	}
+	w.cut(c.inc, c.t, c.op, c.step, After, c.write)
+	if c.write && c.inc.inAir(c) {
+		w.cut(c.inc, c.t, c.op, c.step, AfterAlone, true)
+	}
+}
 
 // cut notes that a kill could strike here, at a step of t.
 func (w *World) cut(inc *Incarnation, t *task, op Op, step int, side Side, write bool) {

@@ -29,6 +29,13 @@ const (
 // one is kept.
 func (w *World) Finding(invariant, object, text string) { w.found(invariant, object, text) }
 
+// FindingOf is Finding with another idea of which events concern the object: those that touches accepts.
+func (w *World) FindingOf(invariant, object, text string, touches func(*Event) bool) {
+	if f := w.found(invariant, object, text); f != nil {
+		f.Touched = w.TraceOf(findingTouched, func(e *Event) bool { return e.Kind != EvFinding && touches(e) })
+	}
+}
+
 // Found returns the finding, or nil.
 func (w *World) Found() *Finding { return w.finding }
 

@@ -129,7 +129,7 @@ func chaos(t testing.TB, cfg sim.Config) *sim.World {
 			case 0:
 				inc.Kill()
 			case 1:
-				w.KillAt(sim.Kill{Step: w.Steps() + 1 + topo.N(20), Side: sim.Side(topo.N(2))})
+				w.KillAt(sim.Kill{Step: w.Steps() + 1 + topo.N(20), Side: sim.Side(topo.N(2)), Drawn: true})
 			case 2:
 				inc.Pause()
 				_ = w.HarnessClock().Sleep(ctx, topo.Between(0, 10*time.Second))

@@ -46,7 +46,7 @@ type Fate struct {
 	// Hold, if not nil, keeps the call on its way until it is released; together with AnswerUnknown only the effect is
 	// kept, and the caller has its answer.
 	Hold *Hold
-	// Kill strikes the node on that side of the step.
+	// Kill strikes the node on that side of the step; what becomes of its other calls is drawn.
 	Kill *Side
 	// Pause stops the node before it learns of the answer.
 	Pause bool
@@ -138,7 +138,7 @@ func (w *World) inject(c *call) (slow int64) {
 	}
 	c.corrupt, c.missing, c.partial, c.hold = f.Corrupt, f.Missing, f.Partial, f.Hold
 	if f.Kill != nil {
-		w.KillAt(Kill{Step: w.steps + 1, Side: *f.Kill})
+		w.KillAt(Kill{Step: w.steps + 1, Side: *f.Kill, Drawn: true})
 	}
 	if f.Pause {
 		c.inc.Pause()

@@ -1,24 +1,58 @@
 package sim
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// Side is where around a step a kill strikes.
+// Side is where around a step a kill strikes, and what becomes of the other calls that the process has in the
+// air at that moment: all of them have their effect, or none. In the shared world one that has it is on its way, as any.
 type Side uint8
 
 const (
-	// Before: the call is made and never has an effect.
+	// Before: the call is made and never has an effect, nor has any other.
 	Before Side = iota
-	// After: the call has had its effect, its answer does not arrive. A sleep or a
+	// After: the call has had its effect, its answer does not arrive; all others have theirs. A sleep or a
 	// wait is over, but the task does not go on.
 	After
+	// Middle: a delete of several keys has removed the first half of them; no other call has an effect.
+	Middle
+	// BeforeOthers: as Before, and all others have their effect.
+	BeforeOthers
+	// AfterAlone: as After, and no other has its effect.
+	AfterAlone
 )
 
-func (s Side) String() string { return [...]string{"before", "after"}[s] }
+var sides = [...]string{"before", "after", "middle", "before-others", "after-alone"}
+
+func (s Side) String() string { return sides[s] }
+
+// Sides returns the names of all sides.
+func Sides() []string { return slices.Clone(sides[:]) }
+
+// ParseSide returns the side of that name, and whether there is one.
+func ParseSide(name string) (Side, bool) {
+	i := slices.Index(sides[:], name)
+	return Side(max(i, 0)), i >= 0
+}
+
+// moment is the side of the step, Before or After, at which a kill of that side strikes.
+func (s Side) moment() Side {
+	if s == Before || s == BeforeOthers {
+		return Before
+	}
+	return After
+}
+
+// others tells whether the other calls in the air have their effect.
+func (s Side) others() bool { return s == After || s == BeforeOthers }
 
 // Kill is a planned death: of whoever issues that step.
 type Kill struct {
 	Step int
 	Side Side
+	// Drawn has each of the other calls in the air have its effect or not by a draw of its own, whatever the side.
+	Drawn bool
 	// Then, if not nil, is called once the incarnation is unwound, before the
 	// hooks of World.OnKill.
 	Then func(*Incarnation)
@@ -27,18 +61,49 @@ type Kill struct {
 // KillAt plans a kill. A step that was issued already is never met.
 func (w *World) KillAt(k Kill) { w.kills = append(w.kills, k) }
 
-// strike kills inc if that is planned for this step and side.
-func (w *World) strike(inc *Incarnation, step int, side Side) bool {
+// Planned returns the kills that were planned and have not struck.
+func (w *World) Planned() []Kill { return slices.Clone(w.kills) }
+
+// strike kills inc if that is planned for this moment of the step. One in the middle strikes where that
+// has torn the call.
+func (w *World) strike(inc *Incarnation, step int, moment Side, torn bool) bool {
 	for i := range w.kills {
-		if w.kills[i].Step == step && w.kills[i].Side == side {
-			k := w.kills[i]
+		if k := w.kills[i]; k.Step == step && k.Side.moment() == moment && (k.Side == Middle) == torn {
 			w.kills = append(w.kills[:i], w.kills[i+1:]...)
 			inc.kill = &k
-			inc.die("kill " + side.String() + " the step")
+			inc.die("kill " + k.Side.String() + " the step")
 			return true
 		}
 	}
 	return false
+}
+
+// halve leaves the second half of a delete's keys where they are, if a kill is to strike in the middle of it.
+func (w *World) halve(c *call) (torn bool) {
+	if c.op != OpBucketDelete || len(c.names) < 2 || c.refuse != nil || c.t == nil || c.inc.dead {
+		return false
+	}
+	if !slices.ContainsFunc(w.kills, func(k Kill) bool { return k.Step == c.step && k.Side == Middle }) {
+		return false
+	}
+	c.spared = make([]bool, len(c.names))
+	for i := (len(c.names) + 1) / 2; i < len(c.names); i++ {
+		c.spared[i] = true
+	}
+	return true
+}
+
+// tear draws which keys a delete still removes whose process has died: those of a directory go one by one.
+func (w *World) tear(inc *Incarnation, c *call) {
+	drawn := inc.kill == nil || inc.kill.Drawn
+	if !drawn || c.op != OpBucketDelete || len(c.names) < 2 || !w.fault.Chance(0.5) {
+		return
+	}
+	w.Mark("fault/delete-torn")
+	c.spared = make([]bool, len(c.names))
+	for i := range c.spared {
+		c.spared[i] = w.fault.Chance(0.5)
+	}
 }
 
 // Kill ends the process at once, as kill -9 does: its calls under way may or may
@@ -47,6 +112,14 @@ func (w *World) strike(inc *Incarnation, step int, side Side) bool {
 func (inc *Incarnation) Kill() {
 	inc.die("kill")
 	inc.node.w.reapOutside(inc)
+}
+
+// KillAs ends the process as Kill does; its calls under way have the fate of those of another, which k has killed.
+func (inc *Incarnation) KillAs(k Kill) {
+	if !inc.dead {
+		inc.kill = &Kill{Side: k.Side, Drawn: k.Drawn}
+	}
+	inc.Kill()
 }
 
 // Exit ends a process that has drained. Tasks that still run are a finding: what
@@ -118,9 +191,18 @@ func (w *World) reap() {
 	}
 }
 
+// happens decides whether a call that inc has under way as it dies has its effect.
+func (w *World) happens(inc *Incarnation) bool {
+	if k := inc.kill; k != nil && !k.Drawn {
+		return k.Side.others()
+	}
+	return w.fault.Chance(0.5)
+}
+
 // settleCalls decides what becomes of the calls that inc has under way. In the
 // embedded world each has its effect now or never. In the shared one each that
-// was sent is on its way, or was never sent.
+// was sent is on its way, or was never sent. Where that is drawn, a delete of several keys
+// may also remove some of them.
 func (w *World) settleCalls(inc *Incarnation) {
 	for t := inc.first; t != nil; t = t.next {
 		c := t.call
@@ -129,16 +211,18 @@ func (w *World) settleCalls(inc *Incarnation) {
 		}
 		t.call = nil
 		switch {
-		case !c.write || w.fault.Chance(0.5):
+		case !c.write || !w.happens(inc):
 			w.unsend(c)
 			if c.write {
 				w.Mark("fault/died-before-effect")
 			}
 		case w.cfg.Embedded:
+			w.tear(inc, c)
 			w.unsend(c)
 			c.t = nil
 			w.effect(c)
 		default:
+			w.tear(inc, c)
 			w.detach(c)
 			w.postpone(c)
 		}
@@ -147,7 +231,7 @@ func (w *World) settleCalls(inc *Incarnation) {
 	inc.late = nil
 	for _, c := range late {
 		w.unsend(c)
-		if w.fault.Chance(0.5) {
+		if w.happens(inc) {
 			w.effect(c)
 		} else {
 			w.landed(c, false)

@@ -136,7 +136,7 @@ func (w *World) goOn(t *task) {
 	if t.step != 0 && (t.call == nil || !t.call.done) {
 		// A sleep or a wait is over, or a call without its answer.
 		w.cut(t.inc, t, t.op, t.step, After, false)
-		if len(w.kills) > 0 && w.strike(t.inc, t.step, After) {
+		if len(w.kills) > 0 && w.strike(t.inc, t.step, After, false) {
 			t.state = taskParked
 			return
 		}

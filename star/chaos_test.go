@@ -117,7 +117,7 @@ func chaos(t *testing.T, seed uint64) {
 			case 0:
 				inc.Kill()
 			case 1:
-				w.KillAt(sim.Kill{Step: w.Steps() + 1 + topo.N(20), Side: sim.Side(topo.N(2))})
+				w.KillAt(sim.Kill{Step: w.Steps() + 1 + topo.N(20), Side: sim.Side(topo.N(2)), Drawn: true})
 			case 2:
 				w.ExpireSession(w.StoreView().Session(catalog.RouteKey("a")))
 			default:

@@ -20,7 +20,8 @@ import (
 
 const (
 	cutHelp = "kill the scenario's nodes: `all`, sample:N, pairs:N (a second kill in the recovery from the first), " +
-		"duty=NAME (only in steps of that duty; also all,duty=NAME and so on), or STEP:SIDE, STEP:SIDE+STEP:SIDE, where SIDE is before or after"
+		"duty=NAME (only in steps of that duty; also all,duty=NAME and so on), or STEP:SIDE, STEP:SIDE+STEP:SIDE, " +
+		"where SIDE is before, before-others (whose effects come), middle (of a delete of several keys), after or after-alone"
 	cutNodeHelp = "cut only the steps of this `node`, and keep it down until the others had time to take over; all: every node dies with the one that is cut"
 )
 
@@ -48,7 +49,7 @@ func parseCut(cut, node string) (f cutFlag, err error) {
 		return f, nil
 	}
 	wrong := func() (cutFlag, error) {
-		return f, fmt.Errorf("-cut is all, sample:N, pairs:N, duty=NAME, STEP:before or STEP:after, not %q", cut)
+		return f, fmt.Errorf("-cut is all, sample:N, pairs:N, duty=NAME, or STEP:SIDE, where SIDE is one of %s; not %q", strings.Join(sim.Sides(), ", "), cut)
 	}
 	for _, part := range strings.Split(cut, ",") {
 		what, arg, _ := strings.Cut(part, ":")
@@ -75,12 +76,10 @@ func parseCut(cut, node string) (f cutFlag, err error) {
 		default:
 			for _, at := range strings.Split(part, "+") {
 				step, side, _ := strings.Cut(at, ":")
-				if side != sim.Before.String() && side != sim.After.String() {
+				k := sim.Kill{}
+				var ok bool
+				if k.Side, ok = sim.ParseSide(side); !ok {
 					return wrong()
-				}
-				k := sim.Kill{Side: sim.Before}
-				if side == sim.After.String() {
-					k.Side = sim.After
 				}
 				if k.Step, err = strconv.Atoi(step); err != nil || k.Step < 1 {
 					return f, fmt.Errorf("-cut %s: %q is no step", cut, step)

@@ -77,6 +77,16 @@ func TestCutPairs(t *testing.T) {
 	require.Equal(t, first["text"], again["text"])
 }
 
+// A kill that strikes nowhere is a wrong command, not a success.
+func TestCutThatMisses(t *testing.T) {
+	for _, more := range [][]string{nil, {"-save", filepath.Join(t.TempDir(), "s.json")}} {
+		code, out, errOut := novasim(append([]string{"-cut", "99999999:before", "-scenario", script(t, small)}, more...)...)
+		require.Equal(t, exitUsage, code)
+		require.Empty(t, out)
+		require.Regexp(t, `no kill strikes at 99999999:before: the run has \d+ steps`, errOut)
+	}
+}
+
 // To kill one node while the other goes on, until that has taken over or at once, or all with it, are different worlds.
 func TestCutNode(t *testing.T) {
 	path := script(t, pair)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -71,8 +72,9 @@ func (c *command) playOnce(script *play.Script, cut *play.Cut) int {
 	var o play.Outcome
 	if err := c.observed(replay, func(opt play.Options) (*play.Outcome, error) {
 		if c.save == "" {
-			o = play.ScenarioAt(script, c.seed, cut, opt).Outcome
-			return &o, nil
+			r, err := play.ScenarioAt(script, c.seed, cut, opt)
+			o = r.Outcome
+			return &o, unusableOf(err)
 		}
 		text, err := os.ReadFile(c.scenario)
 		if err != nil {
@@ -80,7 +82,7 @@ func (c *command) playOnce(script *play.Script, cut *play.Cut) int {
 		}
 		s, saved, err := play.SaveScenario(string(text), c.scenario, c.seed, cut, opt)
 		if err != nil {
-			return nil, err
+			return nil, unusableOf(err)
 		}
 		s.From, o = replay, saved
 		return &o, c.write(s)
@@ -102,6 +104,14 @@ func (c *command) playOnce(script *play.Script, cut *play.Cut) int {
 		fmt.Fprintf(c.out, "\n%s\nreplay: %s\nnext:   %s -html page.html\n", o.Finding.Report(), replay, replay)
 	}
 	return status(o.Finding)
+}
+
+// unusableOf tells of a cut that strikes nowhere that it is a matter of the command line.
+func unusableOf(err error) error {
+	if missed := (*play.MissedError)(nil); errors.As(err, &missed) {
+		return unusable{err}
+	}
+	return err
 }
 
 // replayOf is the command that plays a scenario again, with that cut.

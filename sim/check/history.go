@@ -336,6 +336,15 @@ func (l Logical) Equal(m Logical) bool {
 	return l.Forgotten == m.Forgotten && l.Hash == m.Hash && slices.Equal(l.Appends, m.Appends) && l.Watermark == m.Watermark && l.Policy == m.Policy
 }
 
+// Subject returns what the keys of the records about the stream of that name hold, or "" if there is none.
+func (c *Checker) Subject(name string) string {
+	id, ok := c.names[name]
+	if !ok {
+		return ""
+	}
+	return id.String()
+}
+
 // State returns the logical state of the streams that are there, by name. Its watermark is the
 // first readable offset: where policy is, the auditor's own is as far as spans happen to end.
 func (c *Checker) State() map[string]Logical {

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -18,7 +17,8 @@ import (
 //
 // An append whose outcome is unknown stays open until the end of the history: in an order in which it comes last nobody has seen
 // it. Of each stream the first operations alone are kept, since the search may take exponential time: what was called
-// later is not in the history, and an answer that came later, which may tell of it, counts as none.
+// later is not in the history, and an answer that came later, which may tell of it, counts as none. A search that is
+// longer all the same than so many moves is given up: its history is undecided, and no finding.
 type Histories struct {
 	now     int64
 	streams map[string]*history
@@ -31,9 +31,9 @@ type history struct {
 }
 
 const (
-	historyOps      = 60 // of a stream
-	historyUnknown  = 8  // appends without an outcome among them: then the history ends
-	historyPatience = 5 * time.Second
+	historyOps     = 60      // of a stream
+	historyUnknown = 8       // appends without an outcome among them: then the history ends
+	historySearch  = 1 << 21 // moves of the search; a second or so. Counted, not timed, so that a verdict is the same on every machine
 )
 
 // NewHistories returns histories without an operation.
@@ -159,8 +159,11 @@ func (a *Asked) String() string {
 	return what + ": unknown"
 }
 
-// Judge returns the first stream, by name, of whose history there is no such order, and the history; or "".
-func (h *Histories) Judge() (stream, text string) {
+// Judge returns the first stream, by name, of whose history there is no such order, and the history; or "". undecided is of
+// how many streams before that the search was given up.
+func (h *Histories) Judge() (stream, text string, undecided int) { return h.judge(historySearch) }
+
+func (h *Histories) judge(most int) (stream, text string, undecided int) {
 	for _, name := range slices.Sorted(maps.Keys(h.streams)) {
 		of := h.streams[name]
 		if of.spoilt {
@@ -172,11 +175,23 @@ func (h *Histories) Judge() (stream, text string) {
 				ops = append(ops, porcupine.Operation{Input: a, Call: a.call, Return: a.answer})
 			}
 		}
-		if porcupine.CheckOperationsTimeout(logModel, ops, historyPatience) == porcupine.Illegal {
-			return name, fmt.Sprintf("no order of what clients were told of stream %q explains it: %s", name, listed(ops))
+		moves := 0
+		model := logModel
+		model.Step = func(state, input, output any) (bool, any) {
+			if moves++; moves > most {
+				return false, state // no move is left, so that the search ends soon
+			}
+			return logModel.Step(state, input, output)
+		}
+		switch {
+		case porcupine.CheckOperations(model, ops):
+		case moves > most:
+			undecided++
+		default:
+			return name, fmt.Sprintf("no order of what clients were told of stream %q explains it: %s", name, listed(ops)), undecided
 		}
 	}
-	return "", ""
+	return "", "", undecided
 }
 
 // listed is a history in words: each operation with when it was called and answered.

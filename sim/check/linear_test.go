@@ -8,6 +8,24 @@ import (
 
 func at(n uint64) *uint64 { return &n }
 
+// A search that would take too long is given up, always at the same move.
+func TestUndecidedHistories(t *testing.T) {
+	h := NewHistories()
+	for range historyUnknown - 1 {
+		h.Append("s", 1, nil).Unknown()
+	}
+	for i := range 20 {
+		h.Append("s", 1, nil).Landed(uint64(i))
+	}
+	h.Look("s").Landed(99)
+	stream, _, undecided := h.judge(1000)
+	require.Empty(t, stream)
+	require.Equal(t, 1, undecided)
+	stream, _, undecided = h.Judge()
+	require.Equal(t, "s", stream, "with more moves it is refuted")
+	require.Zero(t, undecided)
+}
+
 // Histories that a log could have given, and such that none could.
 func TestHistories(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -78,7 +96,8 @@ func TestHistories(t *testing.T) {
 	} {
 		h := NewHistories()
 		c.play(h)
-		stream, text := h.Judge()
+		stream, text, undecided := h.Judge()
+		require.Zero(t, undecided, name)
 		if !c.bad {
 			require.Empty(t, text, name)
 			continue

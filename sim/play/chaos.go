@@ -95,7 +95,7 @@ func (g *game) killSomehow(r *sim.Rand, name string, down time.Duration) {
 // killAtStep plans the death of whoever issues one of the next so many steps.
 func (g *game) killAtStep(r *sim.Rand, within int, then func(*sim.Incarnation)) {
 	side := sim.Side(r.N(2))
-	g.w.KillAt(sim.Kill{Step: g.w.Steps() + 1 + r.N(within), Side: side, Then: func(inc *sim.Incarnation) {
+	g.w.KillAt(sim.Kill{Step: g.w.Steps() + 1 + r.N(within), Side: side, Drawn: true, Then: func(inc *sim.Incarnation) {
 		g.w.Mark("chaos/kill-" + side.String())
 		then(inc)
 	}})

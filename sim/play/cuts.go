@@ -101,7 +101,7 @@ func Cuts(s *Script, seed uint64, plan CutPlan, sweep Sweep) CutReport {
 	sweep(len(pick), func(i int) bool {
 		first := Cut{Kills: []sim.Kill{{Step: pick[i].FirstStep, Side: pick[i].Side}}, Mode: plan.Mode}
 		if plan.Pairs == 0 {
-			o := cutAt(s, seed, first, &uncut, false, Options{})
+			o := mustStrike(s, seed, first, &uncut, false)
 			done[i] = []outcomeOfCut{{first, o.Finding}}
 		} else {
 			n := plan.Pairs / len(pick)
@@ -163,12 +163,15 @@ func evenly(classes []sim.Class, limit int) []sim.Class {
 // happens after the first one, the sooner the likelier, since it is to meet the recovery: half of all pairs
 // lie within the square root of what is left of the run.
 func pairs(s *Script, seed uint64, first Cut, uncut *ScenarioOutcome, n int) []outcomeOfCut {
-	o := cutAt(s, seed, first, uncut, true, Options{})
+	o := mustStrike(s, seed, first, uncut, true)
 	if o.Finding != nil {
 		return []outcomeOfCut{{first, o.Finding}}
 	}
-	at := first.Kills[0].Step
-	after := slices.DeleteFunc(o.Classes, func(c sim.Class) bool { return c.FirstStep <= at })
+	// Those met after the kill: of steps issued before, others may go on until then.
+	at := slices.IndexFunc(o.Classes, func(c sim.Class) bool {
+		return c.FirstStep == first.Kills[0].Step && c.Side == first.Kills[0].Side
+	})
+	after := o.Classes[at+1:]
 	r := sim.NewRand(seed, "pairs/"+first.String())
 	var out []outcomeOfCut
 	for range n {
@@ -177,41 +180,57 @@ func pairs(s *Script, seed uint64, first Cut, uncut *ScenarioOutcome, n int) []o
 		}
 		i := min(int(math.Pow(float64(len(after)+1), r.Float64()))-1, len(after)-1)
 		cut := Cut{Kills: []sim.Kill{first.Kills[0], {Step: after[i].FirstStep, Side: after[i].Side}}, Mode: first.Mode}
-		out = append(out, outcomeOfCut{cut, cutAt(s, seed, cut, uncut, false, Options{}).Finding})
+		out = append(out, outcomeOfCut{cut, mustStrike(s, seed, cut, uncut, false).Finding})
 	}
 	return out
 }
 
+// MissedError is what a cut is answered that strikes nowhere.
+type MissedError struct {
+	Kill  sim.Kill
+	Steps int // of the run
+}
+
+func (e *MissedError) Error() string {
+	at := fmt.Sprintf("%d:%s", e.Kill.Step, e.Kill.Side)
+	switch {
+	case e.Kill.Step > e.Steps:
+		return fmt.Sprintf("no kill strikes at %s: the run has %d steps", at, e.Steps)
+	case e.Kill.Side == sim.Middle:
+		return fmt.Sprintf("no kill strikes at %s: the step is no delete of several keys", at)
+	}
+	return fmt.Sprintf("no kill strikes at %s: the step is not over when the run ends", at)
+}
+
 // ScenarioAt plays the script, with that cut if it is not nil. One that breaks without its cut already
-// is not cut.
-func ScenarioAt(s *Script, seed uint64, cut *Cut, opt Options) ScenarioOutcome {
+// is not cut. Errors: *MissedError.
+func ScenarioAt(s *Script, seed uint64, cut *Cut, opt Options) (ScenarioOutcome, error) {
 	if cut == nil {
-		return Scenario(s, seed, nil, false, opt)
+		return Scenario(s, seed, nil, false, opt), nil
 	}
 	uncut := Scenario(s, seed, nil, false, Options{})
 	if uncut.Finding != nil {
-		return uncut
+		return uncut, nil
 	}
-	return CutAt(s, seed, *cut, &uncut, opt)
+	o := playScript(s, seed, cut, &uncut, false, opt)
+	if len(o.Missed) > 0 && o.Finding == nil {
+		return o, &MissedError{Kill: o.Missed[0], Steps: o.Steps}
+	}
+	return o, nil
 }
 
 // CutAt plays the script with a cut, where uncut is what became of it without: a finding of it is also
 // that the logical state or the live objects at the end are not the same.
 func CutAt(s *Script, seed uint64, cut Cut, uncut *ScenarioOutcome, opt Options) ScenarioOutcome {
-	return cutAt(s, seed, cut, uncut, false, opt)
+	return playScript(s, seed, &cut, uncut, false, opt)
 }
 
-func cutAt(s *Script, seed uint64, cut Cut, uncut *ScenarioOutcome, classes bool, opt Options) ScenarioOutcome {
-	o := Scenario(s, seed, &cut, classes, opt)
-	if o.Finding != nil {
-		return o
-	}
-	text := sameState(uncut.State, o.State)
-	if text == "" && !slices.Equal(uncut.Live, o.Live) {
-		text = fmt.Sprintf("the objects in the bucket hold %v, %v without the cut", o.Live, uncut.Live)
-	}
-	if text != "" {
-		o.Finding = cutFinding(&o, text)
+// mustStrike is CutAt for a cut that another run of the same seed has met: if it is not met again, the world is not deterministic.
+func mustStrike(s *Script, seed uint64, cut Cut, uncut *ScenarioOutcome, classes bool) ScenarioOutcome {
+	o := playScript(s, seed, &cut, uncut, classes, Options{})
+	if len(o.Missed) > 0 && o.Finding == nil {
+		missed := &MissedError{Kill: o.Missed[0], Steps: o.Steps}
+		o.Finding = &sim.Finding{Invariant: "harness", Object: "cut " + cut.String(), Text: missed.Error(), Step: o.Steps}
 	}
 	return o
 }

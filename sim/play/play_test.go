@@ -1,15 +1,18 @@
 package play
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/check"
 )
 
 // A handful of seeds of each kind of world holds; CI runs thousands by novasim.
@@ -63,7 +66,8 @@ func TestScenariosPlay(t *testing.T) {
 			require.Nil(t, first.Finding)
 			second := Scenario(s, 2, nil, false, Options{})
 			require.Nil(t, second.Finding)
-			require.Empty(t, sameState(first.State, second.State))
+			_, differ := sameState(first.State, second.State)
+			require.Empty(t, differ)
 		})
 	}
 }
@@ -91,12 +95,77 @@ func TestClassesStandForTheirCuts(t *testing.T) {
 	}
 	require.Equal(t, uncut.Steps, steps, "the classes must stand for every step")
 	require.Less(t, len(uncut.Classes), 2*uncut.Steps)
+	endless, cuts := 0, 0
 	for step := 1; step <= uncut.Steps; step++ {
 		for _, side := range []sim.Side{sim.Before, sim.After} {
 			o := CutAt(s, 1, Cut{Kills: []sim.Kill{{Step: step, Side: side}}}, &uncut, Options{})
 			require.Nil(t, o.Finding, "step %d %v", step, side)
+			if len(o.Missed) > 0 { // a wait that is not over in the end
+				require.Equal(t, sim.After, side, "step %d", step)
+				endless++
+			}
+			cuts++
 		}
 	}
+	require.Less(t, endless, cuts/20)
+}
+
+// A cut that strikes nowhere is no success.
+func TestCutsThatMiss(t *testing.T) {
+	s, err := ParseScript("small", strings.NewReader(small))
+	require.NoError(t, err)
+	for text, kill := range map[string]sim.Kill{
+		"no kill strikes at 99999:before: the run has ":                      {Step: 99_999},
+		"no kill strikes at 1:middle: the step is no delete of several keys": {Step: 1, Side: sim.Middle},
+	} {
+		_, err := ScenarioAt(s, 1, &Cut{Kills: []sim.Kill{kill}}, Options{})
+		require.ErrorContains(t, err, text)
+		_, _, err = SaveScenario(small, "small", 1, &Cut{Kills: []sim.Kill{kill}}, Options{})
+		require.ErrorContains(t, err, text)
+	}
+	_, err = ScenarioAt(s, 1, &Cut{Kills: []sim.Kill{{Step: 5}}}, Options{})
+	require.NoError(t, err)
+}
+
+// A cut that ends in another state is reported with what touched the stream.
+func TestCutThatEndsElsewhere(t *testing.T) {
+	s, err := ParseScript("small", strings.NewReader(small))
+	require.NoError(t, err)
+	uncut := Scenario(s, 1, nil, false, Options{})
+	require.NotEmpty(t, uncut.Live)
+	cut := Cut{Kills: []sim.Kill{{Step: 40}}}
+	finding := func(change func(o *ScenarioOutcome)) *sim.Finding {
+		want := uncut
+		want.State, want.Live = maps.Clone(uncut.State), slices.Clone(uncut.Live)
+		change(&want)
+		f := CutAt(s, 1, cut, &want, Options{}).Finding
+		require.NotNil(t, f)
+		require.Equal(t, check.Convergence, f.Invariant)
+		return f
+	}
+	f := finding(func(o *ScenarioOutcome) { o.State["s"] = check.Logical{Watermark: 7} })
+	require.Equal(t, "logical state of s", f.Object)
+	require.NotEmpty(t, f.Touched)
+	require.NotEmpty(t, f.Last)
+	for _, e := range f.Touched {
+		require.Contains(t, strings.Join(e.Keys, " "), "00000000000001")
+	}
+	require.Contains(t, finding(func(o *ScenarioOutcome) { delete(o.State, "s") }).Text, "is not there without the cut")
+	require.Contains(t, finding(func(o *ScenarioOutcome) { o.State["t"] = o.State["s"] }).Text, "stream t is gone")
+	delete(uncut.State, "s") // as many streams, of other names
+	require.Contains(t, finding(func(o *ScenarioOutcome) { o.State["t"] = check.Logical{} }).Text, "stream s is ")
+	f = finding(func(o *ScenarioOutcome) { o.State = Scenario(s, 1, nil, false, Options{}).State; o.Live = nil })
+	require.Equal(t, "live objects", f.Object)
+	require.NotEmpty(t, f.Touched)
+}
+
+// What seeds end with, scenarios and their cuts end with.
+func TestScenariosAreVerified(t *testing.T) {
+	s, err := ParseScript("small", strings.NewReader(small))
+	require.NoError(t, err)
+	o := Scenario(s, 1, nil, false, Options{})
+	require.Equal(t, 1, o.Marks["verify/run"])
+	require.Equal(t, 1, o.Marks["check/histories"])
 }
 
 // The canary: what must fail fails, and is reported with what touched it.

@@ -36,7 +36,7 @@ type Saved struct {
 // SavedCut is where a scenario's node is killed, and, if Then is not nil, once more after that.
 type SavedCut struct {
 	Step int       `json:"step"`
-	Side string    `json:"side"`           // before or after
+	Side string    `json:"side"`           // of a sim.Side
 	Mode string    `json:"mode,omitempty"` // of a CutMode; "": CutHere
 	Then *SavedCut `json:"then,omitempty"`
 }
@@ -67,11 +67,8 @@ func (c *SavedCut) cut() *Cut {
 		}
 	}
 	for ; c != nil; c = c.Then {
-		k := sim.Kill{Step: c.Step}
-		if c.Side == sim.After.String() {
-			k.Side = sim.After
-		}
-		cut.Kills = append(cut.Kills, k)
+		side, _ := sim.ParseSide(c.Side) // checked when it was read
+		cut.Kills = append(cut.Kills, sim.Kill{Step: c.Step, Side: side})
 	}
 	return cut
 }
@@ -152,7 +149,8 @@ func (s *Saved) playScript(seed uint64, opt Options) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	return ScenarioAt(script, seed, s.Cut.cut(), opt).Outcome, nil
+	o, err := ScenarioAt(script, seed, s.Cut.cut(), opt)
+	return o.Outcome, err
 }
 
 // Write writes the run as JSON.
@@ -187,7 +185,7 @@ func ReadSaved(r io.Reader) (*Saved, error) {
 		return nil, fmt.Errorf("%w: it has no node", ErrBadSaved)
 	}
 	for c := s.Cut; c != nil; c = c.Then {
-		if c.Side != sim.Before.String() && c.Side != sim.After.String() || !slices.Contains(cutModes, c.Mode) {
+		if _, ok := sim.ParseSide(c.Side); !ok || !slices.Contains(cutModes, c.Mode) {
 			return nil, fmt.Errorf("%w: its cut is %q, %q", ErrBadSaved, c.Side, c.Mode)
 		}
 	}

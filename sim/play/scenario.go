@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nova-store/nova/sim"
@@ -20,6 +21,8 @@ type ScenarioOutcome struct {
 	Live []string
 	// Classes are the classes of cuts, if they were asked for.
 	Classes []sim.Class
+	// Missed are the kills that never struck, of a run that holds: there was no such step.
+	Missed []sim.Kill
 }
 
 // Scenario plays a script, with kills at that cut, if it is not nil: nodes are then started
@@ -27,6 +30,11 @@ type ScenarioOutcome struct {
 // their outcome is definite, so that the logical state at the end is that of the
 // uncut run.
 func Scenario(s *Script, seed uint64, cut *Cut, classes bool, opt Options) ScenarioOutcome {
+	return playScript(s, seed, cut, nil, classes, opt)
+}
+
+// playScript is Scenario; where uncut is not nil, the end must be that.
+func playScript(s *Script, seed uint64, cut *Cut, uncut *ScenarioOutcome, classes bool, opt Options) ScenarioOutcome {
 	cfg := sim.Config{Seed: seed, Embedded: s.Embedded, Classes: classes, Duty: duty, Sink: opt.Sink, Decisions: opt.Decisions, MaxSteps: 2_000_000, MaxOps: s.maxOps}
 	cfg.Faults.StoreLatency = sim.Latency{Base: s.latency}
 	cfg.Faults.BucketLatency = sim.Latency{Base: 2 * s.latency}
@@ -39,7 +47,7 @@ func Scenario(s *Script, seed uint64, cut *Cut, classes bool, opt Options) Scena
 	}
 	if cut != nil {
 		for _, k := range cut.Kills {
-			k.Then = func(inc *sim.Incarnation) { g.struck(inc, cut.Mode) }
+			k.Then = func(inc *sim.Incarnation) { g.struck(inc, k, cut.Mode) }
 			g.w.KillAt(k)
 		}
 	}
@@ -57,17 +65,26 @@ func Scenario(s *Script, seed uint64, cut *Cut, classes bool, opt Options) Scena
 	}
 	out := ScenarioOutcome{State: g.check.State(), Live: g.check.Live(), Classes: g.w.Classes()}
 	steps := g.w.Steps()
+	if g.w.Found() == nil {
+		out.Missed = g.w.Planned()
+		if uncut != nil {
+			g.compare(uncut, &out)
+		}
+	}
 	// Not of the script, and not cut: the world has converged.
+	g.w.DropKills()
 	g.quiet()
 	g.readBack()
 	g.drain()
+	g.verify()
+	g.judge()
 	out.Outcome = g.outcome(seed, nil)
 	out.Steps = steps
 	return out
 }
 
 // struck does to the nodes what the mode of a cut says, once one of them was killed by it.
-func (g *game) struck(inc *sim.Incarnation, mode CutMode) {
+func (g *game) struck(inc *sim.Incarnation, k sim.Kill, mode CutMode) {
 	name := inc.Node().Name()
 	const soon = 100 * time.Millisecond
 	if mode == CutAway && g.alive() == "" {
@@ -89,27 +106,51 @@ func (g *game) struck(inc *sim.Incarnation, mode CutMode) {
 		g.restartAfter(name, soon)
 		for _, other := range g.order {
 			if o := g.w.Node(other).Current(); o != nil {
-				o.Kill()
+				o.KillAs(k)
 				g.restartAfter(other, soon)
 			}
 		}
 	}
 }
 
-// sameState compares two logical states and says how they differ, or "".
-func sameState(want, have map[string]check.Logical) string {
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		if !want[name].Equal(have[name]) {
-			return fmt.Sprintf("stream %s is %+v, %+v without the cut", name, have[name], want[name])
+// compare has it as a finding that the end of a cut run is not that of the uncut one.
+func (g *game) compare(uncut, cut *ScenarioOutcome) {
+	if name, text := sameState(uncut.State, cut.State); text != "" {
+		key := g.check.Subject(name)
+		g.w.FindingOf(check.Convergence, "logical state of "+name, text, func(e *sim.Event) bool { return e.Touches(key) })
+		return
+	}
+	if slices.Equal(uncut.Live, cut.Live) {
+		return
+	}
+	// What is in one of the two alone leads to the objects.
+	var keys []string
+	for _, line := range slices.Concat(uncut.Live, cut.Live) {
+		if !slices.Contains(uncut.Live, line) || !slices.Contains(cut.Live, line) {
+			kind, _, _ := strings.Cut(line, " ")
+			keys = append(keys, kind+"/")
 		}
 	}
-	if len(want) != len(have) {
-		return fmt.Sprintf("%d streams, %d without the cut", len(have), len(want))
-	}
-	return ""
+	g.w.FindingOf(check.Convergence, "live objects", fmt.Sprintf("the objects in the bucket hold %v, %v without the cut", cut.Live, uncut.Live), func(e *sim.Event) bool {
+		return e.Op == sim.OpBucketPut || e.Op == sim.OpBucketDelete || slices.ContainsFunc(keys, e.Touches)
+	})
 }
 
-// cutFinding makes a finding of a logical state that differs.
-func cutFinding(o *ScenarioOutcome, text string) *sim.Finding {
-	return &sim.Finding{Invariant: check.Convergence, Object: "logical state", Text: text, Step: o.Steps}
+// sameState compares two logical states; it returns the name of the first stream, of those of both, in which they differ, and how, or "".
+func sameState(want, have map[string]check.Logical) (name, text string) {
+	names := maps.Clone(want)
+	maps.Copy(names, have)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		w, wanted := want[name]
+		h, has := have[name]
+		switch {
+		case !wanted:
+			return name, fmt.Sprintf("stream %s is %+v, and is not there without the cut", name, h)
+		case !has:
+			return name, fmt.Sprintf("stream %s is gone, %+v without the cut", name, w)
+		case !w.Equal(h):
+			return name, fmt.Sprintf("stream %s is %+v, %+v without the cut", name, h, w)
+		}
+	}
+	return "", ""
 }

@@ -136,13 +136,22 @@ func bound(n NodeConfig) time.Duration {
 // judgeHistories judges what clients were told, in a share of the runs and in each that has failed; it returns
 // a line about it for the report of another finding.
 func (g *game) judgeHistories() string {
-	failed := g.w.Found() != nil
 	// Drawn as all else is, so that a saved run, which has no seed, is judged as it was.
-	if !failed && g.w.Stream("histories").N(4) != 0 {
+	if g.w.Found() == nil && g.w.Stream("histories").N(4) != 0 {
 		return ""
 	}
+	return g.judge()
+}
+
+// judge is judgeHistories in every run.
+func (g *game) judge() string {
+	failed := g.w.Found() != nil
 	g.w.Mark("check/histories")
-	switch stream, text := g.histories.Judge(); {
+	stream, text, undecided := g.histories.Judge()
+	if undecided > 0 {
+		g.w.Mark("check/histories-undecided")
+	}
+	switch {
 	case text == "":
 		return "  clients: what they were told is what a log of its own for each stream could have told them\n"
 	case failed:
