@@ -78,8 +78,14 @@ func New(w *sim.World) *Checker {
 }
 
 // Assume tells what the nodes are configured with: how far clocks may be off, and
-// which waits are owed.
+// which waits are owed. All nodes must be alike in that, see [Alike].
 func (c *Checker) Assume(t catalog.Timing) { c.timing = t }
+
+// Alike tells whether what the checker assumes of a node's timing is the same of both. Everything else may differ from
+// node to node.
+func Alike(a, b catalog.Timing) bool {
+	return a.MaxClockSkew == b.MaxClockSkew && a.UndeleteWindow == b.UndeleteWindow
+}
 
 func (c *Checker) fail(invariant, object, text string, args ...any) {
 	c.w.Finding(invariant, object, fmt.Sprintf(text, args...))

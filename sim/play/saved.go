@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nova-store/nova/sim"
+	"github.com/nova-store/nova/sim/check"
 )
 
 // Saved is one run on file: its plan, or its script, and all that chance decided in it. It is played
@@ -183,6 +184,8 @@ func ReadSaved(r io.Reader) (*Saved, error) {
 		return nil, fmt.Errorf("%w: it has neither a plan nor a script", ErrBadSaved)
 	case s.Plan != nil && len(s.Plan.nodes) == 0:
 		return nil, fmt.Errorf("%w: it has no node", ErrBadSaved)
+	case s.Plan != nil && slices.ContainsFunc(s.Plan.nodes, func(n NodeConfig) bool { return !check.Alike(n.Timing, s.Plan.nodes[0].Timing) }):
+		return nil, fmt.Errorf("%w: its nodes differ in max-clock-skew or undelete-window, of which the checker assumes one", ErrBadSaved)
 	}
 	for c := s.Cut; c != nil; c = c.Then {
 		if _, ok := sim.ParseSide(c.Side); !ok || !slices.Contains(cutModes, c.Mode) {

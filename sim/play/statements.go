@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/sim/check"
 )
 
 // verb is one statement of the language.
@@ -150,6 +151,9 @@ func parseNode(s *Script, st *statement) error {
 	}
 	if err := s.timing.Validate(s.Embedded); err != nil {
 		return wrong("timing NAME=DURATION …, above the node", "%v", err)
+	}
+	if len(s.Nodes) > 0 && !check.Alike(s.timing, s.Nodes[0].Timing) {
+		return wrong("timing max-clock-skew=… undelete-window=…, above the first node", "node %q has another max-clock-skew or undelete-window than node %q; the checker assumes one of all", name, s.Nodes[0].Name)
 	}
 	s.Nodes = append(s.Nodes, NodeConfig{
 		Name: name, Serve: st.opts["serve"] != "no", Audit: st.opts["audit"] != "no", Star: st.opts["star"], Timing: s.timing, Embedded: s.Embedded,
