@@ -84,16 +84,26 @@ func (b *bucket) perform(c *call) bool {
 	return false
 }
 
+// clock is what the bucket's clock shows.
+func (b *bucket) clock() int64 { return b.w.now + int64(b.w.cfg.BucketSkew) }
+
 func (b *bucket) put(c *call) bool {
 	w := b.w
 	if len(c.body) > objstore.MaxObjectBytes {
 		c.fail(objstore.ErrTooLarge, nil)
 		return false
 	}
-	if !c.put.NotAfter.IsZero() && w.now > c.put.NotAfter.UnixNano() {
-		w.Mark("bucket/put-expired")
-		c.fail(objstore.ErrExpired, nil)
-		return false
+	if !c.put.NotAfter.IsZero() {
+		most := c.put.NotAfter.UnixNano()
+		expired := b.clock() > most
+		if expired != (w.now > most) {
+			w.Mark("bucket/clock-off")
+		}
+		if expired {
+			w.Mark("bucket/put-expired")
+			c.fail(objstore.ErrExpired, nil)
+			return false
+		}
 	}
 	old, exists := b.tab.get(c.key)
 	if exists && c.put.IfAbsent {

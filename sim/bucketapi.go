@@ -69,7 +69,7 @@ func (b *nodeBucket) Put(ctx context.Context, key string, body []byte, opt objst
 // often just before it, since that is when it hurts.
 func (w *World) putLateness(opt objstore.PutOptions) int64 {
 	late := 1 + int64(w.fault.Between(0, w.faults.PutLateMax))
-	left := opt.NotAfter.UnixNano() - w.now
+	left := opt.NotAfter.UnixNano() - w.bucket.clock()
 	if opt.NotAfter.IsZero() || left <= 0 {
 		return late
 	}

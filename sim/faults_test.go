@@ -156,6 +156,19 @@ func TestPutPastItsNotAfter(t *testing.T) {
 	require.Equal(t, map[error]int{objstore.ErrExpired: 1, nil: 2}, got)
 }
 
+// The bucket judges by its own clock what comes too late.
+func TestBucketClock(t *testing.T) {
+	for skew, late := range map[time.Duration]int{-1500 * time.Millisecond: 1, 0: 3, 1500 * time.Millisecond: 4} {
+		l, got := outcomes(t, sim.Config{BucketSkew: skew, Faults: sim.Faults{BucketLatency: sim.Latency{Base: time.Minute}}}, 6,
+			func(ctx context.Context, l *lab, i int) error {
+				opt := objstore.PutOptions{NotAfter: l.w.Time().Add(58*time.Second - 500*time.Millisecond + time.Duration(i)*time.Second)}
+				return l.inc.Bucket().Put(ctx, "o", nil, opt)
+			})
+		require.Equal(t, map[error]int{objstore.ErrExpired: late, nil: 6 - late}, got, skew)
+		require.Equal(t, skew != 0, l.w.Marks()["bucket/clock-off"] > 0)
+	}
+}
+
 func TestBucketFaults(t *testing.T) {
 	const n = 300
 	seed := func(l *lab, ctx context.Context) {

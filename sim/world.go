@@ -56,6 +56,8 @@ type Config struct {
 	MaxOps, MaxBytes int
 	// Faults are what is on from the start.
 	Faults Faults
+	// BucketSkew is how far the bucket's clock, by which it judges a put's NotAfter, is from the true time.
+	BucketSkew time.Duration
 	// Classes makes the world keep the classes of cuts, see World.Classes.
 	Classes bool
 	// Duty, if not nil, names the duty for which a task works, given its name and the duty of

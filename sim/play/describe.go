@@ -15,7 +15,7 @@ func (p *plan) String() string {
 	if p.config.Embedded {
 		world = "embedded"
 	}
-	line("world    %s, at most %d operations a commit; %d streams", world, p.config.MaxOps, len(p.streams))
+	line("world    %s, at most %d operations a commit; %d streams; the bucket's clock off by %v", world, p.config.MaxOps, len(p.streams), p.config.BucketSkew)
 	t := p.nodes[0].Timing
 	line("graces   reap %v, trim %v, retire %v, orphan %v; put horizon %v, session %v, skew %v, job deadline %v",
 		t.ReapGrace, t.TrimGrace, t.RetireGrace, t.OrphanGrace, t.PutHorizon, t.SessionTTL, t.MaxClockSkew, t.JobDeadline)

@@ -63,7 +63,16 @@ func draw(seed uint64) plan {
 	case !p.config.Embedded && r.Chance(0.3):
 		p.crawl(r)
 	}
+	p.drawBucketClock(sim.NewRand(seed, "bucket-clock"))
 	return p
+}
+
+// drawBucketClock draws how far the clock is off by which the bucket judges whether a put comes too late: as far as
+// production allows of any.
+func (p *plan) drawBucketClock(r *sim.Rand) {
+	if half := p.nodes[0].Timing.MaxClockSkew / 2; !p.config.Embedded && half > 0 && p.on(r, "bucket-clock", 0.5) {
+		p.config.BucketSkew = r.Between(-half, half)
+	}
 }
 
 // drawLives draws what befalls streams, from a stream of its own: policies, from none to ages

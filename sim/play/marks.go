@@ -89,6 +89,7 @@ var marks = [...]string{
 	"auditor/teardown-waits",
 	"auditor/trimmed",
 	"auditor/withdrawn",
+	"bucket/clock-off",
 	"bucket/put-expired",
 	"catalog/absorb.conflict",
 	"catalog/absorb.twin",

@@ -249,6 +249,7 @@ func (p *plan) reduceSettings(add adder) {
 		clear(p.skews)
 		clear(p.drifts)
 	})
+	add(p.config.BucketSkew != 0, "the bucket's clock that is off", func(p *plan) { p.config.BucketSkew = 0 })
 	f := &p.config.Faults
 	even := sim.Latency{Base: time.Millisecond}
 	uneven := func(l sim.Latency) bool { return l.Jitter > 0 || l.Tail > 0 }

@@ -24,6 +24,9 @@ func (p *plan) remains() string {
 	line("graces", "reap %v, trim %v, retire %v, orphan %v; job deadline %v", t.ReapGrace, t.TrimGrace, t.RetireGrace, t.OrphanGrace, t.JobDeadline)
 	if !p.config.Embedded {
 		line("", "put horizon %v, session %v, skew %v", t.PutHorizon, t.SessionTTL, t.MaxClockSkew)
+		if p.config.BucketSkew != 0 {
+			line("bucket", "clock off by %v", p.config.BucketSkew)
+		}
 	}
 	for i := range p.nodes {
 		n := &p.nodes[i]
