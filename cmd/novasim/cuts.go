@@ -32,6 +32,17 @@ type cutFlag struct {
 	at    []sim.Kill // or this one cut
 }
 
+// asked says of which steps cuts are asked for.
+func (f *cutFlag) asked() (text string) {
+	if f.Duty != "" {
+		text += " of duty " + f.Duty
+	}
+	if f.Node != "" {
+		text += " of node " + f.Node
+	}
+	return text
+}
+
 // cutAllNodes is the -cut-node that stands for all of them.
 const cutAllNodes = "all"
 

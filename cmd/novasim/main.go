@@ -12,7 +12,7 @@
 //	novasim -mutants [-quick] [NAME …]        the checker's checker
 //	novasim -bench                            how fast it is
 //
-// Exit status: 0 all held, 1 an invariant broke, 2 wrong usage, 3 the simulator
+// Exit status: 0 all held, 1 an invariant broke or a sweep was interrupted, 2 wrong usage, 3 the simulator
 // itself failed.
 package main
 
@@ -66,7 +66,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, out, errOut io.Writer) (status int) {
 	defer func() {
 		if r := recover(); r != nil {
-			fmt.Fprintf(errOut, "novasim: the simulator failed: %v\n", r)
+			fmt.Fprintf(errOut, "novasim: the simulator failed: %v\n\n%s", r, debug.Stack())
 			status = exitFailed
 		}
 	}()
@@ -126,7 +126,7 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return usage("unexpected argument %q; a scenario is given with -scenario", f.args[0])
 	case f.output != "text" && f.output != "json" && (f.output != "markdown" || !f.mutants):
 		return usage("-output is text or json, not %q", f.output)
-	case f.seeds < 0 || f.parallel < 1:
+	case given["seeds"] && f.seeds < 1 || f.parallel < 1:
 		return usage("-seeds and -parallel must be above 0")
 	case (f.cut != "" || f.cutNode != "") && f.scenario == "":
 		return usage("-cut needs a -scenario")
@@ -138,11 +138,11 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return usage("-bench takes no -scenario, -seed, -seeds or -duration")
 	case f.profile != "" && !f.bench:
 		return usage("-profile is of -bench")
-	case f.steps < 0:
+	case given["steps"] && f.steps < 1:
 		return usage("-steps must be above 0")
 	case (f.steps > 0 || f.twice || f.hashes != "" || f.failures != "") && f.seeds == 0 && f.duration == 0:
 		return usage("-steps, -twice, -hashes and -failures are of a sweep: give them with -seeds or -duration")
-	case f.duration < 0:
+	case given["duration"] && f.duration <= 0:
 		return usage("-duration must be above 0")
 	case f.marks != "" && f.seeds == 0 && f.duration == 0:
 		return usage("-require-marks is of many runs: give -seeds or -duration")

@@ -3,12 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -28,7 +24,11 @@ type coverage struct {
 
 // cover plays the scenarios of a folder and those below it, uncut, and adds up what was hit.
 func cover(dir string, workers int, seeds sim.Marks) (*coverage, error) {
-	scripts, err := scriptsBelow(dir)
+	paths, err := scenarioFiles([]string{dir})
+	if err != nil {
+		return nil, err
+	}
+	scripts, err := loadAll(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -71,27 +71,6 @@ func cover(dir string, workers int, seeds sim.Marks) (*coverage, error) {
 	return c, nil
 }
 
-// scriptsBelow parses every scenario below a folder, in the order of their paths.
-func scriptsBelow(dir string) (scripts []*play.Script, err error) {
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".nova") {
-			return err
-		}
-		file, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		s, err := play.ParseScript(path, file)
-		scripts = append(scripts, s)
-		return err
-	})
-	if err == nil && len(scripts) == 0 {
-		err = fmt.Errorf("no scenario lies below %s", dir)
-	}
-	return scripts, err
-}
-
 // status is 1 where a mark was not hit, or is on no list.
 func (c *coverage) status() int {
 	switch {
@@ -120,6 +99,6 @@ func (c *coverage) print(out io.Writer) {
 		fmt.Fprintf(out, "mark %s is not on the list of sim/play/marks.go\n", name)
 	}
 	if c.finding != nil {
-		fmt.Fprintf(out, "\n%s\nreplay: novasim -scenario %s\n", c.finding.Report(), c.broken)
+		fmt.Fprintf(out, "\n%s\nreplay: novasim -scenario %s\n", c.finding.Report(), quote(c.broken))
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -50,6 +51,9 @@ func (c *command) shrink(s *play.Saved) int {
 	}
 	m, err := play.Minimize(ctx, s, opt)
 	clear()
+	if holds := (*play.HoldsError)(nil); errors.As(err, &holds) {
+		return c.nothingToMinimize(&holds.Outcome, time.Since(start))
+	}
 	if err != nil {
 		return c.failed(err)
 	}
@@ -65,7 +69,7 @@ func (c *command) shrink(s *play.Saved) int {
 			return c.failed(err)
 		}
 	}
-	replay := "novasim -replay " + c.save
+	replay := "novasim -replay " + quote(c.save)
 	if c.output == "json" {
 		r := minimizeReport{report: newReport(&m.Outcome, wall), From: m.From, FromSteps: m.FromStep, To: m.To, Runs: m.Runs, Dropped: m.Kept,
 			Remains: strings.Split(strings.TrimSpace(m.Remains), "\n"), Chance: m.Chance, Saved: c.save}
@@ -88,7 +92,7 @@ func (c *command) shrink(s *play.Saved) int {
 	}
 	fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", m.Outcome.Finding.Report(), replay)
 	if c.html == "" {
-		fmt.Fprintf(c.out, "next:   %s -html %s\n", replay, strings.TrimSuffix(c.save, ".json")+".html")
+		fmt.Fprintf(c.out, "next:   %s -html %s\n", replay, quote(strings.TrimSuffix(c.save, ".json")+".html"))
 	}
 	return status(m.Outcome.Finding)
 }

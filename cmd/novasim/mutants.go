@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/nova-store/nova/sim/mutant"
+	"github.com/nova-store/nova/sim/play"
 )
 
 const (
@@ -243,6 +244,9 @@ func (h *hunter) play(ctx context.Context, program string, args ...string) (*res
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", command, err)
 	}
+	if status == exitUsage && bytes.Contains(out, []byte(play.NoKill)) {
+		return &result{}, nil // the run of this program has no such step
+	}
 	if status != exitHeld && status != exitBroken {
 		return nil, fmt.Errorf("%s ended with status %d: %s", command, status, bytes.TrimSpace(out))
 	}
@@ -279,7 +283,7 @@ func (h *hunter) checkControl(ctx context.Context, mutants []mutant.Mutant, full
 	if h.quick {
 		for _, m := range mutants {
 			for _, place := range h.places[m.Name] {
-				runs = append(runs, strings.Fields(place))
+				runs = append(runs, words(place))
 			}
 		}
 	}
@@ -347,7 +351,7 @@ func (h *hunter) search(ctx context.Context, program string, m *mutant.Mutant) (
 		note = "no place is known; searched"
 		if places := h.places[m.Name]; len(places) > 0 {
 			for _, place := range places {
-				found, err = h.try(ctx, program, strings.Fields(place)...)
+				found, err = h.try(ctx, program, words(place)...)
 				if err != nil || found != nil && m.Meant(found.Invariant) {
 					return found, "", err
 				}
@@ -387,7 +391,7 @@ func (h *hunter) guard(ctx context.Context, program string, m *mutant.Mutant, sc
 	runs := [][]string{{"-scenario", scenario}, {"-cut", "all", "-scenario", scenario, "-parallel", "1"}}
 	if places := h.places[m.Name]; h.quick && len(places) > 0 {
 		for _, place := range places {
-			if args := strings.Fields(place); slices.Contains(args, scenario) {
+			if args := words(place); slices.Contains(args, scenario) {
 				runs = slices.Insert(runs, 0, args)
 			}
 		}
@@ -445,7 +449,7 @@ func (h *hunter) without(ctx context.Context, command string) error {
 	if held {
 		return nil
 	}
-	r, err := h.play(ctx, h.control, strings.Fields(replay)...)
+	r, err := h.play(ctx, h.control, words(replay)...)
 	if err != nil {
 		return err
 	}

@@ -211,3 +211,13 @@ func TestMutantsThatAreNotCaught(t *testing.T) {
 	require.Equal(t, exitBroken, status)
 	require.Contains(t, errOut, "without any mutant 1-watched breaks")
 }
+
+// A cut where a mutant was caught once, of a step that the run of another program does not have, holds there.
+func TestCutThatAnotherProgramHasNot(t *testing.T) {
+	h := &hunter{run: func(context.Context, string, ...string) ([]byte, int, error) {
+		return []byte("novasim: no kill strikes at 9:before: the run has 3 steps\n"), exitUsage, nil
+	}}
+	r, err := h.play(t.Context(), "program", "-cut", "9:before", "-scenario", "s.nova")
+	require.NoError(t, err)
+	require.True(t, r.holds())
+}

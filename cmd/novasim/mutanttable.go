@@ -91,7 +91,7 @@ func (r *mutantReport) brief() string {
 
 // shortReplay is a replay without what the table's reader knows.
 func shortReplay(replay string) string {
-	args := strings.Fields(strings.TrimPrefix(replay, "novasim "))
+	args := words(strings.TrimPrefix(replay, "novasim "))
 	for i, a := range args {
 		if strings.HasSuffix(a, ".nova") {
 			args[i] = filepath.Base(a)

@@ -186,7 +186,7 @@ func (c *command) replayed() int {
 		return c.failed(err)
 	}
 	wall := time.Since(start)
-	replay := "novasim -replay " + c.replay
+	replay := "novasim -replay " + quote(c.replay)
 	left := ""
 	if r.Left != nil {
 		left = r.Left.String()
@@ -213,7 +213,7 @@ func (c *command) replayed() int {
 	if r.Finding != nil {
 		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n", r.Finding.Report(), replay)
 		if c.html == "" {
-			fmt.Fprintf(c.out, "next:   %s -html %s\n", replay, strings.TrimSuffix(c.replay, ".json")+".html")
+			fmt.Fprintf(c.out, "next:   %s -html %s\n", replay, quote(strings.TrimSuffix(c.replay, ".json")+".html"))
 		}
 	}
 	return status(r.Finding)
@@ -221,12 +221,20 @@ func (c *command) replayed() int {
 
 // minimized makes the failing run of a seed smaller.
 func (c *command) minimized() int {
+	start := time.Now()
 	s, o := play.SaveSeed(c.seed, play.Options{})
 	if o.Finding == nil {
-		fmt.Fprintf(c.errOut, "novasim: seed %d holds: there is nothing to minimize\n", c.seed)
-		return exitHeld
+		return c.nothingToMinimize(&o, time.Since(start))
 	}
 	return c.shrink(s)
+}
+
+func (c *command) nothingToMinimize(o *play.Outcome, wall time.Duration) int {
+	fmt.Fprintln(c.errOut, "novasim: the run holds: there is nothing to minimize")
+	if c.output == "json" {
+		c.json(newReport(o, wall))
+	}
+	return exitHeld
 }
 
 // terminal tells whether w is one.

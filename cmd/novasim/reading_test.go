@@ -53,8 +53,13 @@ func TestMinimizeOfWhatHolds(t *testing.T) {
 	status, out, errOut := novasim("-seed", "7", "-minimize", "-save", file)
 	require.Equal(t, exitHeld, status)
 	require.Empty(t, out)
-	require.Contains(t, errOut, "seed 7 holds")
+	require.Contains(t, errOut, "the run holds")
 	require.NoFileExists(t, file)
+	require.Equal(t, "held", object(t, exitHeld, "-seed", "7", "-minimize")["verdict"])
+
+	run := filepath.Join(t.TempDir(), "run.json")
+	object(t, exitHeld, "-seed", "7", "-save", run)
+	require.Equal(t, "held", object(t, exitHeld, "-replay", run, "-minimize")["verdict"])
 }
 
 func TestReadingUsage(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -45,16 +46,30 @@ func load(path string) (*play.Script, error) {
 	return play.ParseScript(path, file)
 }
 
-// play plays scenarios: uncut, with one cut, or with every one. All are read before one is played.
-func (c *command) play() int {
+// loadAll reads scenarios.
+func loadAll(paths []string) ([]*play.Script, error) {
 	var scripts []*play.Script
-	for _, path := range c.scenarios {
+	for _, path := range paths {
 		script, err := load(path)
 		if err != nil {
-			fmt.Fprintf(c.errOut, "novasim: %v\n", err)
-			return exitUsage
+			return nil, err
 		}
 		scripts = append(scripts, script)
+	}
+	return scripts, nil
+}
+
+// play plays scenarios: uncut, with one cut, or with every one. All are read before one is played.
+func (c *command) play() int {
+	scripts, err := loadAll(c.scenarios)
+	if err == nil && c.plan.Node != "" && !slices.ContainsFunc(scripts, func(s *play.Script) bool {
+		return slices.ContainsFunc(s.Nodes, func(n play.NodeConfig) bool { return n.Name == c.plan.Node })
+	}) {
+		err = fmt.Errorf("no scenario has a node %q, which -cut-node asks for", c.plan.Node)
+	}
+	if err != nil {
+		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		return exitUsage
 	}
 	if len(scripts) == 1 && !c.plan.sweep {
 		var cut *play.Cut
@@ -89,17 +104,9 @@ func (c *command) playOnce(script *play.Script, cut *play.Cut) int {
 	}); err != nil {
 		return c.failed(err)
 	}
-	wall := time.Since(start)
-	if c.output == "json" {
-		r := newReport(&o, wall)
-		if o.Finding != nil {
-			r.Replay = replay
-		}
-		c.json(r)
+	if c.told(script.Name, &o, replay, time.Since(start)) {
 		return status(o.Finding)
 	}
-	fmt.Fprintf(c.out, "%s %s: %d steps, %v of virtual time in %v, hash %016x\n", script.Name, verdict(o.Finding),
-		o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
 	if o.Finding != nil {
 		fmt.Fprintf(c.out, "\n%s\nreplay: %s\nnext:   %s -html page.html\n", o.Finding.Report(), replay, replay)
 	}
@@ -116,11 +123,11 @@ func unusableOf(err error) error {
 
 // replayOf is the command that plays a scenario again, with that cut.
 func (c *command) replayOf(script *play.Script, cut *play.Cut) string {
-	s := fmt.Sprintf("novasim -scenario %s -seed %d", script.Name, c.seed)
+	s := fmt.Sprintf("novasim -scenario %s -seed %d", quote(script.Name), c.seed)
 	if cut != nil {
 		s += " -cut " + cut.String()
 		if c.cutNode != "" {
-			s += " -cut-node " + c.cutNode
+			s += " -cut-node " + quote(c.cutNode)
 		}
 	}
 	return s
@@ -145,7 +152,7 @@ func (c *command) playAll(scripts []*play.Script) int {
 			first = f
 			total.Verdict, total.Invariant, total.Object, total.Text, total.Replay = r.Verdict, r.Invariant, r.Object, r.Text, r.Replay
 		}
-		if c.output == "text" {
+		if c.output == "text" && (!c.plan.sweep || r.Of > 0 || f != nil) {
 			c.printOne(&r)
 		}
 		if first != nil && c.stopAt {
@@ -153,6 +160,10 @@ func (c *command) playAll(scripts []*play.Script) int {
 		}
 	}
 	total.Wall = time.Since(start).Seconds()
+	if first == nil && c.plan.sweep && total.Of == 0 {
+		fmt.Fprintf(c.errOut, "novasim: nothing was cut: no scenario has a step%s\n", c.plan.asked())
+		return exitUsage
+	}
 	switch {
 	case c.output == "json" && len(scripts) == 1:
 		c.json(total.Scenarios[0])
@@ -160,10 +171,6 @@ func (c *command) playAll(scripts []*play.Script) int {
 		c.json(total)
 	default:
 		c.printTotal(&total, len(scripts), first)
-	}
-	if first == nil && c.plan.sweep && total.Of == 0 {
-		fmt.Fprintf(c.errOut, "novasim: nothing was cut: no scenario has a step of what -cut %s -cut-node %s asks for\n", c.cut, c.cutNode)
-		return exitUsage
 	}
 	return status(first)
 }

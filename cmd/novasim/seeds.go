@@ -70,6 +70,21 @@ func status(f *sim.Finding) int {
 	return exitBroken
 }
 
+// told reports one run: as JSON, and then that is all, or by its first line.
+func (c *command) told(what string, o *play.Outcome, replay string, wall time.Duration) (all bool) {
+	if c.output == "json" {
+		r := newReport(o, wall)
+		if o.Finding != nil {
+			r.Replay = replay
+		}
+		c.json(r)
+		return true
+	}
+	fmt.Fprintf(c.out, "%s %s: %d steps, %v of virtual time in %v, hash %016x\n",
+		what, verdict(o.Finding), o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
+	return false
+}
+
 func (c *command) one() int {
 	replay := fmt.Sprintf("novasim -seed %d", c.seed)
 	start := time.Now()
@@ -85,17 +100,9 @@ func (c *command) one() int {
 	}); err != nil {
 		return c.failed(err)
 	}
-	wall := time.Since(start)
-	if c.output == "json" {
-		r := newReport(&o, wall)
-		if o.Finding != nil {
-			r.Replay = replay
-		}
-		c.json(r)
+	if c.told(fmt.Sprintf("seed %d", o.Seed), &o, replay, time.Since(start)) {
 		return status(o.Finding)
 	}
-	fmt.Fprintf(c.out, "seed %d %s: %d steps, %v of virtual time in %v, hash %016x\n",
-		o.Seed, verdict(o.Finding), o.Steps, o.Virtual.Round(time.Millisecond), wall.Round(time.Millisecond), o.Hash)
 	fmt.Fprintf(c.out, "faults: %s\n", strings.Join(o.Faults, ", "))
 	if o.Finding != nil {
 		fmt.Fprintf(c.out, "\n%s\nwhat the seed had drawn\n%s\nreplay: %s\n%s", o.Finding.Report(), o.Plan, replay, nextOf(c.seed))

@@ -2,13 +2,18 @@ package main
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nova-store/nova/sim"
@@ -29,13 +34,18 @@ type sweepReport struct {
 	NeverHit  []string       `json:"never_hit,omitempty"`
 	Unlisted  []string       `json:"unlisted,omitempty"`
 	Replay    string         `json:"replay,omitempty"`
+	// Interrupted tells that a signal ended it before all was done: this is what came of it until then.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // sweeping is a sweep under way.
 type sweeping struct {
 	c     *command
+	ctx   context.Context // ends where the sweep is interrupted
+	play  func(seed uint64) play.Outcome
 	start time.Time
 	next  atomic.Uint64 // seed
+	bar   progress
 
 	mu      sync.Mutex
 	report  sweepReport
@@ -46,10 +56,24 @@ type sweeping struct {
 	failed  error             // of a file
 }
 
-// sweep runs seeds until all are done, the time is over, or one broke and that is to end it.
+// sweep runs seeds until all are done, the time is over, one broke and that is to end it, or a signal comes: then the seeds
+// that run are ended, what came of all is told, and the status says that it is not all. A second signal ends the program at once.
 func (c *command) sweep() int {
-	s := &sweeping{c: c, start: time.Now(), marks: sim.Marks{}}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return c.newSweep(ctx).run()
+}
+
+func (c *command) newSweep(ctx context.Context) *sweeping {
+	s := &sweeping{c: c, ctx: ctx, start: time.Now(), marks: sim.Marks{}}
+	s.play = func(seed uint64) play.Outcome { return play.Seed(seed, play.Options{Short: c.steps}) }
 	s.next.Store(c.first)
+	return s
+}
+
+func (s *sweeping) run() int {
+	c := s.c
 	var failures *os.File
 	if c.failures != "" {
 		var err error
@@ -67,19 +91,19 @@ func (c *command) sweep() int {
 		}
 		s.hashes = map[uint64]string{}
 	}
+	s.bar = newProgress(c.errOut, cmp.Or(c.seeds, -1), "seeds")
 	parallel(c.parallel, func() {
 		for {
 			seed, ok := s.take()
 			if !ok {
 				return
 			}
-			o := play.Seed(seed, play.Options{Short: c.steps})
-			if c.twice {
-				s.again(&o)
-			}
+			o := s.one(seed)
 			s.done(&o, failures)
+			s.bar.add(1)
 		}
 	})
+	s.bar.clear()
 	if err := s.writeHashes(); err != nil {
 		s.failed = err
 	}
@@ -95,16 +119,31 @@ func (s *sweeping) take() (seed uint64, ok bool) {
 	s.mu.Lock()
 	stop := s.c.stopAt && len(s.broken) > 0 || s.failed != nil
 	s.mu.Unlock()
-	if stop || s.c.duration > 0 && time.Since(s.start) > s.c.duration {
+	if stop || s.ctx.Err() != nil || s.c.duration > 0 && time.Since(s.start) > s.c.duration {
 		return 0, false
 	}
 	seed = s.next.Add(1) - 1
 	return seed, s.c.seeds == 0 || seed-s.c.first < uint64(s.c.seeds)
 }
 
+// one runs a seed. A panic of the harness is a finding about it: it names the seed, and does not end a night's sweep.
+func (s *sweeping) one(seed uint64) (o play.Outcome) {
+	defer func() {
+		if r := recover(); r != nil {
+			o = play.Outcome{Seed: seed, Finding: &sim.Finding{Invariant: "harness", Object: fmt.Sprintf("seed %d", seed),
+				Text: fmt.Sprintf("the simulator panicked: %v", r), Stack: string(debug.Stack())}}
+		}
+	}()
+	o = s.play(seed)
+	if s.c.twice {
+		s.again(&o)
+	}
+	return o
+}
+
 // again runs the seed a second time: all of it must be the same.
 func (s *sweeping) again(o *play.Outcome) {
-	p := play.Seed(o.Seed, play.Options{Short: s.c.steps})
+	p := s.play(o.Seed)
 	if o.Hash != p.Hash || o.Steps != p.Steps || o.Virtual != p.Virtual || !maps.Equal(o.Marks, p.Marks) {
 		o.Finding = &sim.Finding{Invariant: "harness", Object: fmt.Sprintf("seed %d", o.Seed), Step: min(o.Steps, p.Steps),
 			Text: fmt.Sprintf("it is not the same the second time: hash %016x after %d steps, and %016x after %d", o.Hash, o.Steps, p.Hash, p.Steps)}
@@ -175,7 +214,11 @@ func (s *sweeping) print() int {
 		code = status(first.Finding)
 	}
 	var cov *coverage
-	if c.marks != "" && first == nil {
+	if s.ctx.Err() != nil {
+		r.Interrupted = true
+		code = max(code, exitBroken)
+	}
+	if c.marks != "" && first == nil && !r.Interrupted {
 		var err error
 		if cov, err = cover(c.marks, c.parallel, s.marks); err != nil {
 			fmt.Fprintf(c.errOut, "novasim: %v\n", err)
@@ -184,15 +227,19 @@ func (s *sweeping) print() int {
 		code = cov.status()
 		r.Scenarios, r.NeverHit, r.Unlisted = cov.scenarios, cov.neverHit, cov.unlisted
 		if cov.finding != nil {
-			r.Verdict, r.Replay = "broken", "novasim -scenario "+cov.broken
+			r.Verdict, r.Replay = "broken", "novasim -scenario "+quote(cov.broken)
 		}
 	}
 	if c.output == "json" {
 		c.json(r)
 		return code
 	}
-	fmt.Fprintf(c.out, "%d seeds %s: %d steps, %v of virtual time in %.3fs (%.0f steps/s), %d broken\n",
-		r.Seeds, r.Verdict, r.Steps, s.virtual.Round(time.Second), r.Wall, float64(r.Steps)/r.Wall, len(s.broken))
+	so := ""
+	if r.Interrupted {
+		so = ", interrupted"
+	}
+	fmt.Fprintf(c.out, "%d seeds %s%s: %d steps, %v of virtual time in %.3fs (%.0f steps/s), %d broken\n",
+		r.Seeds, r.Verdict, so, r.Steps, s.virtual.Round(time.Second), r.Wall, float64(r.Steps)/r.Wall, len(s.broken))
 	if cov != nil {
 		cov.print(c.out)
 		return code
@@ -206,15 +253,16 @@ func (s *sweeping) print() int {
 	return code
 }
 
-// parallel runs n workers at once, each to its end. A panic in one is the caller's.
+// parallel runs n workers at once, each to its end. A panic in one is the caller's, with the stack.
 func parallel(n int, worker func()) {
 	var wg sync.WaitGroup
-	var failed atomic.Pointer[any]
+	var failed atomic.Pointer[string]
 	for range n {
 		wg.Go(func() {
 			defer func() {
 				if r := recover(); r != nil {
-					failed.CompareAndSwap(nil, &r)
+					text := fmt.Sprintf("%v\n\n%s", r, debug.Stack())
+					failed.CompareAndSwap(nil, &text)
 				}
 			}()
 			worker()

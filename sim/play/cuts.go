@@ -185,6 +185,9 @@ func pairs(s *Script, seed uint64, first Cut, uncut *ScenarioOutcome, n int) []o
 	return out
 }
 
+// NoKill begins the text of a MissedError, by which whoever runs the program tells it from others.
+const NoKill = "no kill strikes"
+
 // MissedError is what a cut is answered that strikes nowhere.
 type MissedError struct {
 	Kill  sim.Kill
@@ -195,11 +198,11 @@ func (e *MissedError) Error() string {
 	at := fmt.Sprintf("%d:%s", e.Kill.Step, e.Kill.Side)
 	switch {
 	case e.Kill.Step > e.Steps:
-		return fmt.Sprintf("no kill strikes at %s: the run has %d steps", at, e.Steps)
+		return fmt.Sprintf(NoKill+" at %s: the run has %d steps", at, e.Steps)
 	case e.Kill.Side == sim.Middle:
-		return fmt.Sprintf("no kill strikes at %s: the step is no delete of several keys", at)
+		return fmt.Sprintf(NoKill+" at %s: the step is no delete of several keys", at)
 	}
-	return fmt.Sprintf("no kill strikes at %s: the step is not over when the run ends", at)
+	return fmt.Sprintf(NoKill+" at %s: the step is not over when the run ends", at)
 }
 
 // ScenarioAt plays the script, with that cut if it is not nil. One that breaks without its cut already

@@ -45,6 +45,11 @@ type Minimized struct {
 	Chance  []string
 }
 
+// HoldsError is what Minimize is answered of a run that does not fail.
+type HoldsError struct{ Outcome Outcome }
+
+func (*HoldsError) Error() string { return "the run holds: there is nothing to minimize" }
+
 // Minimize makes a failing run of a seed smaller as long as it fails by the same invariant, until
 // nothing more can be dropped or ctx ends: faults, clients, nodes, streams, operations, then steps. Another schedule may be
 // needed for a smaller plan to fail, so several are tried of each, more in each round. In the end single decisions of
@@ -61,7 +66,7 @@ func Minimize(ctx context.Context, s *Saved, opt MinimizeOptions) (*Minimized, e
 	case err != nil:
 		return nil, err
 	case first.Finding == nil:
-		return nil, fmt.Errorf("the run holds: there is nothing to minimize")
+		return nil, &HoldsError{first.Outcome}
 	case first.Finding.Invariant == "harness":
 		return nil, fmt.Errorf("the simulator itself fails in it: %w", first.Finding)
 	}
