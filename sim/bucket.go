@@ -203,8 +203,8 @@ func (b *bucket) finishPuts(keys []string) {
 		if n.inc == nil {
 			continue
 		}
-		for t := n.inc.first; t != nil; t = t.next {
-			if c := t.call; c != nil && c.op == OpBucketPut && !c.done && slices.Contains(keys, c.key) {
+		for k := n.inc.living.first; k != nil; k = k.next {
+			if c := k.of.call; c != nil && c.op == OpBucketPut && !c.done && slices.Contains(keys, c.key) {
 				outer := w.effectOf
 				w.unsend(c)
 				w.effect(c)

@@ -469,21 +469,9 @@ func (w *World) unsend(c *call) {
 
 func (w *World) readyCall(c *call) {
 	c.ev = nil
-	c.at = len(w.readyCalls)
-	w.readyCalls = append(w.readyCalls, c)
+	w.readyCalls = putIn(w.readyCalls, c)
 }
 
-func (w *World) unreadyCall(c *call) {
-	if c.at < 0 {
-		return
-	}
-	n := len(w.readyCalls) - 1
-	last := w.readyCalls[n]
-	w.readyCalls[n] = nil
-	w.readyCalls = w.readyCalls[:n]
-	if last != c {
-		w.readyCalls[c.at] = last
-		last.at = c.at
-	}
-	c.at = -1
-}
+func (w *World) unreadyCall(c *call) { w.readyCalls = takeOut(w.readyCalls, c) }
+
+func (c *call) place() *int { return &c.at }

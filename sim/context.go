@@ -26,8 +26,10 @@ type simCtx struct {
 	after    []func()
 	one      [1]func() // behind after, as long as there is no second
 
-	parent, prev, next, first, last *simCtx
-	waitFirst, waitLast             *task
+	parent   *simCtx
+	among    link[simCtx] // the children of its parent
+	children list[simCtx]
+	waiting  list[task]
 }
 
 type sourceKey struct{}
@@ -129,13 +131,13 @@ func (c *simCtx) end(err error) {
 			f()
 		}
 	}
-	for c.first != nil {
-		child := c.first
+	for c.children.first != nil {
+		child := c.children.first.of
 		c.disown(child)
 		child.end(err)
 	}
-	for t := c.waitFirst; t != nil; t = t.onNext {
-		w.wake(t)
+	for k := c.waiting.first; k != nil; k = k.next {
+		w.wake(k.of)
 	}
 	if c.parent != nil {
 		c.parent.disown(c)
@@ -150,55 +152,27 @@ func (c *simCtx) end(err error) {
 func (c *simCtx) forget() {
 	c.inc.node.w.unschedule(c.timer)
 	c.timer = nil
-	for k := c.first; k != nil; k = k.next {
-		k.forget()
+	for k := c.children.first; k != nil; k = k.next {
+		k.of.forget()
 	}
 }
 
 func (c *simCtx) adopt(k *simCtx) {
-	k.parent, k.prev, k.next = c, c.last, nil
-	if c.last != nil {
-		c.last.next = k
-	} else {
-		c.first = k
-	}
-	c.last = k
+	k.parent = c
+	c.children.add(&k.among, k)
 }
 
 func (c *simCtx) disown(k *simCtx) {
-	if k.prev != nil {
-		k.prev.next = k.next
-	} else {
-		c.first = k.next
-	}
-	if k.next != nil {
-		k.next.prev = k.prev
-	} else {
-		c.last = k.prev
-	}
-	k.parent, k.prev, k.next = nil, nil, nil
+	k.parent = nil
+	c.children.remove(&k.among)
 }
 
 func (c *simCtx) wait(t *task) {
-	t.on, t.onPrev, t.onNext = c, c.waitLast, nil
-	if c.waitLast != nil {
-		c.waitLast.onNext = t
-	} else {
-		c.waitFirst = t
-	}
-	c.waitLast = t
+	t.on = c
+	c.waiting.add(&t.onLink, t)
 }
 
 func (c *simCtx) unwait(t *task) {
-	if t.onPrev != nil {
-		t.onPrev.onNext = t.onNext
-	} else {
-		c.waitFirst = t.onNext
-	}
-	if t.onNext != nil {
-		t.onNext.onPrev = t.onPrev
-	} else {
-		c.waitLast = t.onPrev
-	}
-	t.on, t.onPrev, t.onNext = nil, nil, nil
+	t.on = nil
+	c.waiting.remove(&t.onLink)
 }

@@ -72,8 +72,8 @@ func (w *World) boundary() { w.cuts.boundary++ }
 // inAir tells whether the process has another call under way that may have an effect, and which its death would
 // decide on.
 func (inc *Incarnation) inAir(but *call) bool {
-	for t := inc.first; t != nil; t = t.next {
-		if c := t.call; c != nil && c != but && c.write && !c.done {
+	for k := inc.living.first; k != nil; k = k.next {
+		if c := k.of.call; c != nil && c != but && c.write && !c.done {
 			return true
 		}
 	}

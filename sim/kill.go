@@ -204,7 +204,8 @@ func (w *World) happens(inc *Incarnation) bool {
 // was sent is on its way, or was never sent. Where that is drawn, a delete of several keys
 // may also remove some of them.
 func (w *World) settleCalls(inc *Incarnation) {
-	for t := inc.first; t != nil; t = t.next {
+	for k := inc.living.first; k != nil; k = k.next {
+		t := k.of
 		c := t.call
 		if c == nil || c.done {
 			continue
@@ -260,8 +261,8 @@ func (w *World) postpone(c *call) {
 // unwind ends the tasks of a dead incarnation in the order of their ids, running
 // their deferred functions, in which every call is refused.
 func (w *World) unwind(inc *Incarnation) {
-	for inc.first != nil {
-		t := inc.first
+	for inc.living.first != nil {
+		t := inc.living.first.of
 		w.drop(t)
 		if t.fresh {
 			inc.unlink(t)

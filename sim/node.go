@@ -103,13 +103,13 @@ type Incarnation struct {
 	cancel context.CancelFunc
 	limbo  *simCtx
 
-	first, last *task
-	count       int
-	held        []*task   // ready, but for the pause
-	overdue     []*simCtx // whose deadline passed while it was paused
-	late        []*call   // may take effect after their answer; embedded world only
-	rpcs        []*rpc
-	kill        *Kill // what ended it, if that was planned
+	living  list[task] // its tasks, in order of their ids
+	count   int
+	held    []*task   // ready, but for the pause
+	overdue []*simCtx // whose deadline passed while it was paused
+	late    []*call   // may take effect after their answer; embedded world only
+	rpcs    []*rpc
+	kill    *Kill // what ended it, if that was planned
 
 	newestEffect int // step of the newest call that has changed something
 }
@@ -183,8 +183,8 @@ func (inc *Incarnation) Calls() int { return len(inc.rpcs) }
 // TaskNames returns the names of the tasks that have not ended, oldest first.
 func (inc *Incarnation) TaskNames() []string {
 	var names []string
-	for t := inc.first; t != nil; t = t.next {
-		names = append(names, t.name)
+	for k := inc.living.first; k != nil; k = k.next {
+		names = append(names, k.of.name)
 	}
 	return names
 }
@@ -205,7 +205,8 @@ func (inc *Incarnation) Pause() {
 	w := inc.node.w
 	inc.paused = true
 	w.emit(w.record(EvPause, 0, inc, nil, w.steps, ""))
-	for t := inc.first; t != nil; t = t.next {
+	for k := inc.living.first; k != nil; k = k.next {
+		t := k.of
 		if t.state == taskReady {
 			w.unready(t)
 			w.makeReady(t)
@@ -242,27 +243,11 @@ func (inc *Incarnation) Resume() {
 const wakeTimers = 500 * time.Millisecond
 
 func (inc *Incarnation) link(t *task) {
-	t.prev, t.next = inc.last, nil
-	if inc.last != nil {
-		inc.last.next = t
-	} else {
-		inc.first = t
-	}
-	inc.last = t
+	inc.living.add(&t.among, t)
 	inc.count++
 }
 
 func (inc *Incarnation) unlink(t *task) {
-	if t.prev != nil {
-		t.prev.next = t.next
-	} else {
-		inc.first = t.next
-	}
-	if t.next != nil {
-		t.next.prev = t.prev
-	} else {
-		inc.last = t.prev
-	}
-	t.prev, t.next = nil, nil
+	inc.living.remove(&t.among)
 	inc.count--
 }

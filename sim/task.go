@@ -40,10 +40,10 @@ type task struct {
 	scan  scanned
 
 	// The context whose end wakes it, and its place among those who wait for it.
-	on             *simCtx
-	onPrev, onNext *task
+	on     *simCtx
+	onLink link[task]
 
-	prev, next *task // of the incarnation, in order of their ids
+	among link[task] // those of the incarnation
 
 	// The context that it last waited under and the source of its end.
 	seenCtx context.Context
@@ -190,24 +190,14 @@ func (w *World) makeReady(t *task) {
 		return
 	}
 	t.state = taskReady
-	t.at = len(w.ready)
-	w.ready = append(w.ready, t)
+	w.ready = putIn(w.ready, t)
 }
+
+func (t *task) place() *int { return &t.at }
 
 // unready takes t out of the ready ones, if it is there.
 func (w *World) unready(t *task) {
-	if t.at < 0 {
-		return
-	}
-	n := len(w.ready) - 1
-	last := w.ready[n]
-	w.ready[n] = nil
-	w.ready = w.ready[:n]
-	if last != t {
-		w.ready[t.at] = last
-		last.at = t.at
-	}
-	t.at = -1
+	w.ready = takeOut(w.ready, t)
 }
 
 // enter returns the running task on behalf of a call of inc. It refuses the

@@ -12,10 +12,13 @@ import (
 	"strings"
 )
 
-// pageHTML is the page without its data.
+// pageHTML is the page without its data and its script, which is pageScript.
 //
 //go:embed page.html
 var pageHTML string
+
+//go:embed page.js
+var pageScript string
 
 // Page gathers the lines of a run for one page that needs nothing else: no server, no network. What it
 // keeps is small enough for a run of some hundred thousand steps: strings once, numbers in columns.
@@ -269,8 +272,9 @@ func (p *Page) Write(w io.Writer) error {
 		return fmt.Errorf("writing the page: %w", err)
 	}
 	head, rest, _ := strings.Cut(pageHTML, "{{TITLE}}")
-	body, tail, _ := strings.Cut(rest, "{{DATA}}")
-	for _, part := range []string{head, html.EscapeString(p.d.Title), body, base64.StdEncoding.EncodeToString(packed.Bytes()), tail} {
+	body, rest, _ := strings.Cut(rest, "{{DATA}}")
+	between, tail, _ := strings.Cut(rest, "{{SCRIPT}}")
+	for _, part := range []string{head, html.EscapeString(p.d.Title), body, base64.StdEncoding.EncodeToString(packed.Bytes()), between, pageScript, tail} {
 		if _, err := io.WriteString(w, part); err != nil {
 			return fmt.Errorf("writing the page: %w", err)
 		}
