@@ -93,7 +93,8 @@ func cut(blocks []format.Block, ordinal, end uint32, bytes int64) piece {
 	return p
 }
 
-// fetch reads the pieces, a few at once.
+// fetch reads the pieces, a few at once. It waits for each that it has begun, so that none outlives the read: they end soon
+// where ctx does.
 func (r *reader) fetch(ctx context.Context, pieces []piece) error {
 	if len(pieces) == 1 {
 		p := &pieces[0]
@@ -101,18 +102,20 @@ func (r *reader) fetch(ctx context.Context, pieces []piece) error {
 		return nil
 	}
 	g := clock.NewGroup(r.s.clk, parallelGets)
+	var err error
 	for i := range pieces {
 		p := &pieces[i]
-		err := g.Go(ctx, "star.get", func(ctx context.Context) error {
+		err = g.Go(ctx, "star.get", func(ctx context.Context) error {
 			p.body, p.err = r.s.get(ctx, p.object, p.off, p.length)
 			return nil
 		})
 		if err != nil {
-			return err
+			break
 		}
 	}
 	// Each piece keeps its own error: those before a failed one still count.
-	return g.Wait(ctx)
+	_ = g.Wait(context.WithoutCancel(ctx))
+	return err
 }
 
 // missingError names the object that was not found.

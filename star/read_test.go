@@ -330,6 +330,33 @@ func TestBigSpanIsReadInPieces(t *testing.T) {
 	require.LessOrEqual(t, largest, 4<<20, "never the whole span at once")
 }
 
+// A read that is given up has ended all that it began.
+func TestReadThatIsGivenUpLeavesNothing(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 51}), "n", noTail)
+	id := r.create("s")
+	for i := range 6 {
+		_, err := r.append(star.AppendRequest{Stream: id, Records: []star.Record{{Data: []byte{byte(i)}}}})
+		require.NoError(t, err)
+	}
+	begun, running := 0, 0
+	r.bucket.get = func(ctx context.Context, key string, off, n int64, get func() ([]byte, error)) ([]byte, error) {
+		begun++
+		running++
+		defer func() { running-- }()
+		_ = r.clk.Sleep(ctx, time.Minute)
+		_ = r.clk.Sleep(context.WithoutCancel(ctx), time.Second) // what has begun in a directory goes on
+		return nil, ctx.Err()
+	}
+	r.run(func(ctx context.Context) {
+		ctx, cancel := r.clk.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := r.star.Read(ctx, star.ReadRequest{Name: "s", MaxRecords: 100})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Greater(t, begun, 1)
+		require.Zero(t, running)
+	})
+}
+
 // The bucket's readers may fail for a while; a page of the catalog may be short.
 func TestReadThroughFaults(t *testing.T) {
 	w := newWorld(t, sim.Config{Seed: 51})
