@@ -1,6 +1,6 @@
 // Package service is the inner half of the HTTP interface: what its operations do,
 // as plain Go methods over a star and the catalogue, without HTTP, goroutines or
-// wall clock. The simulator's clients call it directly.
+// wall clock. The simulator has an operator who looks and reads through it.
 package service
 
 import (

@@ -41,7 +41,7 @@ func (p *plan) String() string {
 		line("w%-6d  %s: %d appends of up to %d records to %d streams, pausing up to %v", i, w.kind, w.appends, w.records, len(w.streams), w.pause)
 	}
 	l := &p.lives
-	line("clients  %d readers; records up to %v old", p.readers, l.backdate)
+	line("clients  %d readers, an operator who looks %d times; records up to %v old", p.readers, p.looks, l.backdate)
 	line("lives    %d rounds, at most %v apart, of all streams: %v; trims %.2f, policies %.2f (up to %v, %d bytes), deletions %.2f (away %v at most, undone %.2f)",
 		l.rounds, l.gap, l.all, l.trim, l.policy, l.age, l.bytes, l.remove, l.away, l.undelete)
 	for i, policy := range l.policies {

@@ -18,6 +18,7 @@ type plan struct {
 	drifts    []int
 	writers   []writerPlan
 	readers   int
+	looks     int // rounds of an operator who looks at what there is
 	lives     livesPlan
 	retired   string          // a node that is stopped for good, and its star decommissioned
 	retiredAt time.Duration   // when
@@ -64,6 +65,9 @@ func draw(seed uint64) plan {
 		p.crawl(r)
 	}
 	p.drawBucketClock(sim.NewRand(seed, "bucket-clock"))
+	if r := sim.NewRand(seed, "operator"); r.Chance(0.3) {
+		p.looks = 5 + r.N(30)
+	}
 	return p
 }
 

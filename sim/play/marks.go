@@ -159,6 +159,7 @@ var marks = [...]string{
 	"client/deleted",
 	"client/expectation-failed",
 	"client/followed",
+	"client/looked",
 	"client/new-epoch",
 	"client/policy",
 	"client/policy-failed",

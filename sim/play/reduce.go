@@ -24,6 +24,10 @@ func (p *plan) size() size {
 	for i := range p.writers {
 		n.operations += p.writers[i].appends * max(p.writers[i].burst, 1)
 	}
+	if p.looks > 0 {
+		n.clients++
+		n.operations += p.looks
+	}
 	if p.lives.rounds > 0 {
 		n.clients++
 		n.operations += p.lives.rounds
@@ -101,6 +105,7 @@ func (p *plan) reductions() []reduction {
 	add(p.chaos.every > 0, "all chaos", func(p *plan) { p.chaos = chaosPlan{} })
 	add(p.lives.rounds > 0, "all that befalls streams", func(p *plan) { p.lives = livesPlan{policies: p.lives.policies} })
 	add(p.readers > 0, "readers", func(p *plan) { p.readers = 0 })
+	add(p.looks > 0, "the operator", func(p *plan) { p.looks = 0 })
 	add(p.retired != "", "the decommission", func(p *plan) { p.retired, p.retiredAt = "", 0 })
 	add(p.garbage, "unreadable markers", func(p *plan) { p.garbage = false })
 	add(p.stall > 0, "stalled publishers", func(p *plan) { p.stall = 0 })

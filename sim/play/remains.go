@@ -62,6 +62,9 @@ func (p *plan) remains() string {
 	if p.readers > 0 {
 		line("readers", "%d", p.readers)
 	}
+	if p.looks > 0 {
+		line("operator", "looks %s", count(p.looks, "time"))
+	}
 	p.remainingLives(line)
 	for _, f := range p.faultsOn() {
 		line("fault", "%s", f)

@@ -83,6 +83,9 @@ func (p *plan) play(opt Options) Outcome {
 			g.read(ctx, c, p.streams, 40, 2*time.Second)
 		})
 	}
+	if p.looks > 0 {
+		g.goClient("operator", func(ctx context.Context, c *sim.Client) { g.operate(ctx, c, p.streams, p.looks, 2*time.Second) })
+	}
 	if p.retired != "" {
 		g.goClient("decommission", func(ctx context.Context, c *sim.Client) {
 			_ = c.Clock().Sleep(ctx, p.retiredAt)
