@@ -34,20 +34,24 @@ const (
 
 // Checker observes one world.
 type Checker struct {
-	w       *sim.World
-	objects map[string]*object
-	chains  map[catalog.ChainID]*chain
-	streams map[catalog.StreamID]*stream
-	names   map[string]catalog.StreamID
-	known   map[uint64]*known
+	w        *sim.World
+	objects  map[string]*object
+	chains   map[catalog.ChainID]*chain
+	streams  map[catalog.StreamID]*stream
+	names    map[string]catalog.StreamID
+	known    map[uint64]*known
+	creating []*CreateAsk
 
 	decoder   *format.Decoder
 	due       map[string]catalog.Queue // standing markers of the queues that must drain
 	armed     int                      // markers so far, but for those of settle, which live chains keep
+	lastArmed string                   // of them
 	rewritten uint64                   // bytes of settled objects that were put, ever
 	index     index
 	retired   map[string]bool // stars, registered; true: retired
 	timing    catalog.Timing
+	gcBytes   int64 // dead bytes of an object, and their share of it, from which on any node rewrites it; 0: not known
+	gcRatio   float64
 	began     uint64   // reads
 	reads     []uint64 // those that are not judged, in order
 
@@ -85,6 +89,12 @@ func (c *Checker) Assume(t catalog.Timing) { c.timing = t }
 // node to node.
 func Alike(a, b catalog.Timing) bool {
 	return a.MaxClockSkew == b.MaxClockSkew && a.UndeleteWindow == b.UndeleteWindow
+}
+
+// AssumeGC tells from how many dead bytes of an object on, and from what share of it on, a node rewrites it. Of several nodes
+// the one that lets most be is owed no more.
+func (c *Checker) AssumeGC(bytes int64, ratio float64) {
+	c.gcBytes, c.gcRatio = max(c.gcBytes, bytes), max(c.gcRatio, ratio)
 }
 
 func (c *Checker) fail(invariant, object, text string, args ...any) {
@@ -168,6 +178,7 @@ func (c *Checker) dueChanged(key string, old, now metastore.Record) {
 		c.due[key] = d.Queue
 		if d.Queue != catalog.Settle {
 			c.armed++
+			c.lastArmed = key
 		}
 	case n < 0:
 		delete(c.due, key)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nova-store/nova/catalog"
 )
@@ -54,25 +55,85 @@ func (c *Checker) Unsettled(live []string) string {
 		if o := c.objects[key]; o.exists && o.kind != slotKind && o.kind != probeKind && o.refs == 0 {
 			return "an object that nothing names remains: " + key
 		}
+		if dead, size := c.dead(c.objects[key]); dead > 0 {
+			return fmt.Sprintf("of %s, which has %d bytes, %d are dead, and no gc marker stands", key, size, dead)
+		}
 	}
 	return ""
 }
 
-// expectsRetention tells whether policy keeps the marker standing: the stream holds records that
-// a greatest age will expire, and the marker's time has not come.
+// dead returns how many bytes of a settled object's sections no span takes, if they are so many that it is to be rewritten without
+// them, and its size. Whatever takes a span from an object arms its reap-check, whose judgement arms gc: so
+// that policy keeps none of it standing.
+func (c *Checker) dead(o *object) (dead, size uint64) {
+	if o.kind != settledKind || !o.exists || o.refs == 0 || c.gcBytes == 0 {
+		return 0, 0
+	}
+	for i := range o.footer.Sections {
+		dead += uint64(o.footer.Sections[i].Length)
+	}
+	size = uint64(len(o.body))
+	if dead -= min(o.live, dead); dead < uint64(c.gcBytes) || float64(dead) < c.gcRatio*float64(size) {
+		return 0, 0
+	}
+	return dead, size
+}
+
+// expectsRetention tells whether policy keeps the marker standing: the stream holds records that a greatest age will expire, and
+// the marker's time has not come, but comes no later than the first span expires. A run that gave up on being exact
+// comes a marker bucket later at most.
 func (c *Checker) expectsRetention(id catalog.StreamID, ready uint64) bool {
 	s := c.stream(id)
-	return s.active() && s.rec.Policy.MaxAgeMS > 0 && len(s.byLast) > 0 && ready > uint64(c.w.Time().UnixMilli())
+	next, ok := s.nextExpiry()
+	now := c.w.Time().UnixMilli()
+	most := max(next, now) + (catalog.MarkerBucket + c.timing.MaxClockSkew).Milliseconds()
+	return ok && ready > uint64(now) && ready <= uint64(most)
+}
+
+// nextExpiry is when the stream's first span expires by age, in Unix milliseconds; false: never.
+func (s *stream) nextExpiry() (ms int64, ok bool) {
+	if !s.active() || s.rec.Policy.MaxAgeMS == 0 || len(s.byLast) == 0 {
+		return 0, false
+	}
+	return s.upTo(s.lowest()+1).maxTimestamp + s.rec.Policy.MaxAgeMS, true
+}
+
+// Explains tells whether policy explains that work is done until a time: a retention marker will be ripe, and the first
+// span of its stream expires by then, too. Appends, trims and policies arm one for earlier than anything
+// expires: that happens once, where nobody does any of it, and early remembers the streams of which it was.
+func (c *Checker) Explains(until time.Time, early map[catalog.StreamID]bool) bool {
+	at := until.Add(c.timing.MaxClockSkew).UnixMilli()
+	explained := false
+	for key, q := range c.due {
+		if q != catalog.Retention {
+			continue
+		}
+		d, err := catalog.ParseDue(key)
+		if err != nil || d.Order > uint64(at) {
+			continue
+		}
+		id := catalog.StreamID(parseHex(d.Subject))
+		next, ok := c.stream(id).nextExpiry()
+		if ok && next > at && early[id] {
+			continue
+		}
+		explained = true
+		early[id] = early[id] || ok && next > at
+	}
+	return explained
 }
 
 // expiredLeft tells of a span that lies wholly below a watermark, or that policy has wholly
-// expired, and that is still there; or of records of a stream whose deletion is final.
+// expired, and that is still there; or of a stream of which one will expire, and nothing announces that.
 func (c *Checker) expiredLeft() string {
 	now := c.w.Time().UnixMilli()
 	for _, id := range slices.Sorted(maps.Keys(c.streams)) {
 		s := c.streams[id]
 		if s.has != allRecords || s.rec.State != catalog.StreamActive {
 			continue // a deleted stream's spans are its teardown's
+		}
+		if next, ok := s.nextExpiry(); ok && len(s.retentions) == 0 {
+			return fmt.Sprintf("no retention marker of stream %q stands, and its first span expires at %v", s.rec.Name, time.UnixMilli(next).UTC())
 		}
 		kept := max(s.mark.Watermark, s.kept(s.rec.Policy, s.head.Bytes, now))
 		for last := range s.byLast {

@@ -90,5 +90,9 @@ func TestWhatIsForgottenDoesNotComeBack(t *testing.T) {
 			x.trimmed()
 			x.c.Read(x.c.Reading("s"), x.id, 2, [][]byte{data(2, 0, 1)})
 		}, check.Lost, "those below 3 had been trimmed"},
+		{"a read that began after, while the name led to another", func(x *fixture) {
+			x.trimmed()
+			x.c.Read(x.c.Reading("other"), x.id, 2, [][]byte{data(2, 0, 1)})
+		}, check.Lost, "given offset 2, which had been trimmed"},
 	})
 }

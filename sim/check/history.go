@@ -166,6 +166,9 @@ func (c *Checker) Rewritten() int {
 // Armed returns how many markers have been armed so far, but for settle's, which live chains keep.
 func (c *Checker) Armed() int { return c.armed }
 
+// LastArmed returns the last of them.
+func (c *Checker) LastArmed() string { return c.lastArmed }
+
 // Remains returns how many records there are of streams that have had a name.
 func (c *Checker) Remains(name string) int {
 	n := 0
@@ -187,9 +190,19 @@ func (c *Checker) Tearing(name string) bool {
 	return false
 }
 
+// Deleting notes that a client is about to ask for a stream's deletion.
+func (c *Checker) Deleting(id catalog.StreamID) {
+	s := c.stream(id)
+	if s.deletes++; s.deleteFrom.IsZero() {
+		s.deleteFrom = c.w.Time()
+	}
+}
+
 // Deleted judges an answer: the stream is deleted, for good unless that is undone.
 func (c *Checker) Deleted(id catalog.StreamID) {
-	if c.stream(id).active() {
+	s := c.stream(id)
+	s.deletes = max(s.deletes-1, 0)
+	if s.active() {
 		c.fail(Lost, catalog.StreamKey(id), "its deletion was acknowledged, and it is active")
 	}
 }
@@ -264,7 +277,10 @@ func (c *Checker) Read(r Reading, stream catalog.StreamID, first uint64, payload
 		case at >= s.next():
 			c.fail(Lost, key, "a reader was given offset %d before it was absorbed", at)
 			return
-		case at < s.base: // of another stream than the name led to, which may have been gone by then
+		case at < s.base:
+			// Nothing is forgotten that a read may be given which began while it was there.
+			c.fail(Lost, key, "a reader was given offset %d, which had been trimmed or had expired, and its span was gone, when it began", at)
+			return
 		case s.content[at-s.base].recordID != recordID{id, index, count}:
 			held := s.content[at-s.base]
 			c.fail(Lost, key, "a reader was given record %d of append %d at offset %d, which holds record %d of append %d",

@@ -9,7 +9,7 @@ import (
 
 // Live returns what the objects in the bucket hold, and not what they are called: of each kind of object
 // and stream, by its name, the readable offsets that the catalog names in them, and each kind of which there is an
-// object that nothing names. It is sorted, so that two worlds that hold the same return the same. How
+// object that nothing names, or of which so much is dead that it is to be rewritten. It is sorted, so that two worlds that hold the same return the same. How
 // records are dealt to objects is left out, since that depends on what was ripe at which moment; with it how many
 // records that are not readable any more lie in an object, or a span, with readable ones.
 func (c *Checker) Live() []string {
@@ -39,9 +39,12 @@ func (c *Checker) Live() []string {
 		flush()
 	}
 	for key, o := range c.objects {
+		kind, _, _ := strings.Cut(key, "/")
 		if o.exists && o.kind != probeKind && o.spans == 0 {
-			kind, _, _ := strings.Cut(key, "/")
 			out = append(out, kind+" that nothing names")
+		}
+		if dead, _ := c.dead(o); dead > 0 {
+			out = append(out, kind+" that is to be rewritten")
 		}
 	}
 	slices.Sort(out)

@@ -33,6 +33,7 @@ func (c *Checker) judgeLife(s *stream) {
 		c.judgeGone(s)
 		return
 	}
+	c.judgeDeletion(s)
 	named := c.names[s.rec.Name] == s.id
 	deleted := s.rec.State != catalog.StreamActive
 	switch {
@@ -51,9 +52,32 @@ func (c *Checker) judgeLife(s *stream) {
 	}
 }
 
+// judgeDeletion is that a deletion notes when it was: not before a client asked for it, nor later than now, up to what clocks
+// are off. From then on it may be undone for a while, whatever the record comes to say.
+func (c *Checker) judgeDeletion(s *stream) {
+	now := c.w.Time()
+	active := s.rec.State == catalog.StreamActive
+	switch {
+	case active && (s.was.Name == "" || s.was.State != catalog.StreamActive):
+		s.activeSince, s.deletedAt, s.deleteFrom = now, time.Time{}, time.Time{}
+		if s.deletes > 0 {
+			s.deleteFrom = now // one of them may find it there again
+		}
+	case !active && s.deletedAt.IsZero():
+		s.deletedAt = time.UnixMilli(s.rec.Deleted)
+		least := s.activeSince
+		if s.deleteFrom.After(least) {
+			least = s.deleteFrom
+		}
+		if d := c.timing.MaxClockSkew + time.Millisecond; s.deletedAt.Before(least.Add(-d)) || s.deletedAt.After(now.Add(d)) {
+			c.fail(Lost, catalog.StreamKey(s.id), "it was deleted between %v and %v, and its record says at %v", least.UTC(), now.UTC(), s.deletedAt.UTC())
+		}
+	}
+}
+
 // until is until when a deletion may be undone.
 func (c *Checker) until(s *stream) time.Time {
-	return time.UnixMilli(s.rec.Deleted).Add(c.timing.UndeleteWindow).UTC()
+	return s.deletedAt.Add(c.timing.UndeleteWindow).UTC()
 }
 
 // early tells whether that time has not come on any clock.

@@ -39,6 +39,14 @@ func (x *fixture) erase(id catalog.StreamID, more ...metastore.Op) {
 	x.commit(ops...)
 }
 
+// policy gives the stream a policy, as a client does.
+func (x *fixture) policy(p catalog.Policy) {
+	asked := x.c.AskPolicy(x.id, p)
+	_, err := x.cat.SetPolicy(x.ctx, x.id, p)
+	require.NoError(x.t, err)
+	x.c.PolicySet(asked)
+}
+
 // unspan kills a stream's spans without a word to anyone but the refs.
 func (x *fixture) unspan(id catalog.StreamID) {
 	spans, _, err := x.cat.Spans(x.ctx, id, 0, 100)
@@ -99,6 +107,16 @@ func TestLives(t *testing.T) {
 			x.commit(metastore.Put(k, *newValue().uint(0, 0)), metastore.Put(catalog.GCKey(settled), *newValue().string(k)))
 			x.commit(metastore.Put(catalog.DueKey(catalog.GC, 2, "settled!0"), *newValue().uint(0, 0)))
 		}, check.Bounded, "the object has 2 gc markers"},
+		{"a deletion that says that it was long ago", func(x *fixture) {
+			x.commit(x.restream(x.other, "other", catalog.StreamDeleted, x.w.Time().Add(-time.Hour)), metastore.Delete(catalog.NameKey("other")),
+				metastore.Put(catalog.DueKey(catalog.Teardown, 1, x.other.String()), *newValue().int(0).int(0)))
+		}, check.Lost, "and its record says at"},
+		{"a deletion that says that it was before anyone asked", func(x *fixture) {
+			require.NoError(x.t, x.inc.Clock().Sleep(x.ctx, time.Hour))
+			x.c.Deleting(x.other)
+			x.commit(x.restream(x.other, "other", catalog.StreamDeleted, x.w.Time().Add(-time.Minute)), metastore.Delete(catalog.NameKey("other")),
+				metastore.Put(catalog.DueKey(catalog.Teardown, 1, x.other.String()), *newValue().int(0).int(0)))
+		}, check.Lost, "and its record says at"},
 		{"a deletion that was acknowledged", func(x *fixture) {
 			x.c.Deleted(x.id)
 		}, check.Lost, "its deletion was acknowledged"},
@@ -115,21 +133,17 @@ func TestReadsOfWhatIsGone(t *testing.T) {
 		}, check.Lost, "those below 3 had been trimmed or had expired"},
 		{"expired by age", func(x *fixture) {
 			// Record 1 of append 1 is of the second 1 of 1970.
-			_, err := x.cat.SetPolicy(x.ctx, x.id, catalog.Policy{MaxAgeMS: 1000})
-			require.NoError(x.t, err)
+			x.policy(catalog.Policy{MaxAgeMS: 1000})
 			x.c.Read(x.c.Reading("s"), x.id, 4, [][]byte{data(3, 1, 2)})
 		}, check.Lost, "those below 5 had been trimmed or had expired"},
 		{"expired by size", func(x *fixture) {
-			_, err := x.cat.SetPolicy(x.ctx, x.id, catalog.Policy{MaxBytes: 2*size + 1})
-			require.NoError(x.t, err)
+			x.policy(catalog.Policy{MaxBytes: 2*size + 1})
 			x.c.Read(x.c.Reading("s"), x.id, 2, [][]byte{data(2, 0, 1)})
 			x.c.Read(x.c.Reading("s"), x.id, 1, [][]byte{data(1, 1, 2)})
 		}, check.Lost, "given offset 1, and those below 2"},
 		{"expired by a policy that was replaced", func(x *fixture) {
-			_, err := x.cat.SetPolicy(x.ctx, x.id, catalog.Policy{MaxBytes: 2 * size})
-			require.NoError(x.t, err)
-			_, err = x.cat.SetPolicy(x.ctx, x.id, catalog.Policy{})
-			require.NoError(x.t, err)
+			x.policy(catalog.Policy{MaxBytes: 2 * size})
+			x.policy(catalog.Policy{})
 			x.c.Read(x.c.Reading("s"), x.id, 2, [][]byte{data(2, 0, 1)})
 		}, check.Lost, "given offset 2, and those below 3"},
 		{"an answer that takes too much for trimmed", func(x *fixture) {

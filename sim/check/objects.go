@@ -19,6 +19,7 @@ type object struct {
 	refs, intents, reaps, gcs int
 	spans                     int    // that name it
 	held                      uint64 // records that they hold
+	live                      uint64 // bytes that they take
 	heldBefore, unnamed       uint64 // held after the commit before; records that spans held, and hold no more
 	intentGone                bool   // in the commit at hand
 	gcMarker                  string // standing, the newest

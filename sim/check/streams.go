@@ -1,6 +1,8 @@
 package check
 
 import (
+	"time"
+
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
 )
@@ -31,6 +33,14 @@ type stream struct {
 	ceil       uint64 // likewise, on some clock
 	retentions []string
 	teardowns  int
+
+	activeSince time.Time // it was made, or its deletion was undone
+	deletedAt   time.Time // by the clock of whoever deleted it
+	deleteFrom  time.Time // when the first of those asked who have asked since it is active; zero: nobody
+	deletes     int       // clients that ask for its deletion at this moment
+
+	asks []*PolicyAsk // under way, or of unknown outcome
+	born catalog.Policy
 
 	// Offsets below leaving are forgotten once the first leavingSince reads are judged.
 	leaving, leavingSince uint64
@@ -155,6 +165,11 @@ func (c *Checker) nameChanged(key string, now metastore.Record) {
 	}
 	c.names[name] = id
 	c.touchStream(id)
+	for _, a := range c.creating {
+		if a.name == name {
+			a.ids = append(a.ids, id)
+		}
+	}
 }
 
 // spanChanged takes a change of a span: the new one must hold, at its offsets,
@@ -174,6 +189,7 @@ func (c *Checker) spanChanged(key string, old, now metastore.Record) {
 		o := c.touchObject(v.Object)
 		o.spans--
 		o.held -= v.Count
+		o.live -= uint64(v.Length)
 	}
 	if !now.Exists() {
 		return
@@ -189,6 +205,7 @@ func (c *Checker) spanChanged(key string, old, now metastore.Record) {
 	o := c.touchObject(v.Object)
 	o.spans++
 	o.held += v.Count
+	o.live += uint64(v.Length)
 	ids, ok := c.held(key, id, &v)
 	if !ok {
 		return
@@ -266,6 +283,7 @@ func (c *Checker) holds(key string, s *stream, first uint64, ids []record) bool 
 func (c *Checker) judgeStream(s *stream) {
 	c.judgeLife(s)
 	if s.has == allRecords {
+		c.judgePolicy(s)
 		c.judgeMark(s)
 		c.judgeTiles(s)
 	}

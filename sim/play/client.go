@@ -80,6 +80,23 @@ func definitelyNot(err error) bool {
 	return false
 }
 
+// appendError judges an append's error: that a producer is out of turn or an expectation wrong, where there is one,
+// those who know of it judge.
+func (g *game) appendError(a *appendArgs, lives lives, err error) {
+	g.found(a.stream, lives, err)
+	may := []error{catalog.ErrNoStream, star.ErrOutcomeUnknown}
+	if a.expected != nil {
+		may = append(may, star.ErrWrongOffset)
+	}
+	if a.producer != nil {
+		may = append(may, star.ErrProducerGap, star.ErrProducerFenced, star.ErrProducerLost)
+	}
+	if a.strange {
+		may = append(may, star.ErrBadRequest)
+	}
+	g.expected(fmt.Sprintf("append %d", a.id), a.stream, err, may...)
+}
+
 // appendOnce sends an append once. It returns whether the outcome is known, and
 // whether the records are there.
 func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick int) (known, there bool) {
@@ -91,7 +108,7 @@ func (g *game) appendOnce(ctx context.Context, c *sim.Client, a appendArgs, pick
 	lives := g.lives(a.stream)
 	asked := g.histories.Append(a.stream, len(a.records), a.expected)
 	res, err := g.send(ctx, c, p, a)
-	g.found(a.stream, lives, err)
+	g.appendError(&a, lives, err)
 	answered(asked, a, &res, err)
 	switch {
 	case err == nil:
@@ -135,7 +152,7 @@ func (g *game) appendUntil(ctx context.Context, c *sim.Client, a appendArgs) err
 		if p := g.serving(c.Rand.N(len(g.order))); p != nil {
 			lives := g.lives(a.stream)
 			res, err := g.send(ctx, c, p, a)
-			g.found(a.stream, lives, err)
+			g.appendError(&a, lives, err)
 			switch {
 			case err == nil:
 				if try > 0 {

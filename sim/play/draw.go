@@ -18,7 +18,8 @@ type plan struct {
 	drifts    []int
 	writers   []writerPlan
 	readers   int
-	looks     int // rounds of an operator who looks at what there is
+	looks     int           // rounds of an operator who looks at what there is
+	readPause time.Duration // between two reads of a reader, at most; 0: 2 s
 	lives     livesPlan
 	retired   string          // a node that is stopped for good, and its star decommissioned
 	retiredAt time.Duration   // when
@@ -68,6 +69,7 @@ func draw(seed uint64) plan {
 	if r := sim.NewRand(seed, "operator"); r.Chance(0.3) {
 		p.looks = 5 + r.N(30)
 	}
+	p.drawReaders(sim.NewRand(seed, "readers"))
 	return p
 }
 
@@ -76,6 +78,22 @@ func draw(seed uint64) plan {
 func (p *plan) drawBucketClock(r *sim.Rand) {
 	if half := p.nodes[0].Timing.MaxClockSkew / 2; !p.config.Embedded && half > 0 && p.on(r, "bucket-clock", 0.5) {
 		p.config.BucketSkew = r.Between(-half, half)
+	}
+}
+
+// drawReaders draws, rarely, readers who read all the time, of stars that keep next to nothing in memory, from a bucket that refuses
+// many of their reads: while they try again the object that they want is settled, and deleted, since graces are short.
+func (p *plan) drawReaders(r *sim.Rand) {
+	if !p.config.Embedded || !r.Chance(0.15) {
+		return
+	}
+	p.names = append(p.names, "hasty-readers")
+	p.readers, p.readPause = 2+r.N(3), ms(r, 20*time.Millisecond, 200*time.Millisecond)
+	p.config.Faults.BucketReadError = 0.4
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		n.TailBytes, n.IdleInterval = 1, ms(r, 5*time.Millisecond, 40*time.Millisecond)
+		n.Timing.SettleAgeCap, n.Timing.TrimGrace, n.Timing.ReapGrace = ms(r, 0, 200*time.Millisecond), ms(r, time.Millisecond, 20*time.Millisecond), ms(r, time.Millisecond, 20*time.Millisecond)
 	}
 }
 

@@ -1,6 +1,7 @@
 package play
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -54,6 +55,7 @@ func (g *game) configure(cfg NodeConfig) {
 	}
 	g.configs[cfg.Name] = cfg
 	g.check.Assume(cfg.Timing)
+	g.check.AssumeGC(cmp.Or(cfg.GCMinDeadBytes, 1<<20), cmp.Or(cfg.GCMinDeadRatio, 0.5))
 }
 
 // up makes the node run, if it does not. A process that was replaced by another of

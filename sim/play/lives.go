@@ -40,14 +40,26 @@ func (g *game) until(ctx context.Context, c *sim.Client, do func(p *Process) boo
 	}
 }
 
+type createAnswer struct {
+	id      catalog.StreamID
+	created bool
+	err     error
+}
+
 // create makes a stream, again until it is there.
 func (g *game) create(ctx context.Context, c *sim.Client, name string, policy catalog.Policy) {
 	g.until(ctx, c, func(p *Process) bool {
-		err, lost := sim.Call(ctx, c, p.Inc, "create", func(ctx context.Context) error {
-			_, _, err := p.Cat.CreateStream(ctx, name, policy)
-			return err
+		asked := g.check.AskCreate(name, policy)
+		defer g.check.Uncreated(asked)
+		ans, lost := sim.Call(ctx, c, p.Inc, "create", func(ctx context.Context) createAnswer {
+			v, created, err := p.Cat.CreateStream(ctx, name, policy)
+			return createAnswer{v.ID, created, err}
 		})
-		return lost == nil && err == nil
+		if lost != nil || !g.done("creation", name, ans.err) {
+			return false
+		}
+		g.check.Created(asked, ans.id, ans.created)
+		return true
 	})
 	if l := g.deletions[name]; !l.deleting {
 		l.there = true
@@ -69,11 +81,12 @@ func (g *game) deleteStream(ctx context.Context, c *sim.Client, name string) (id
 				if id, err = p.Cat.FindStream(ctx, name); err != nil {
 					return err
 				}
+				g.check.Deleting(id)
 			}
 			_, err := p.Cat.DeleteStream(ctx, id)
 			return err
 		})
-		if lost != nil || err != nil && !errors.Is(err, catalog.ErrNoStream) {
+		if lost != nil || !errors.Is(err, catalog.ErrNoStream) && !g.done("deletion", name, err) {
 			return false
 		}
 		if id != 0 {
@@ -93,8 +106,14 @@ func (g *game) undelete(ctx context.Context, c *sim.Client, name string, id cata
 			_, err := p.Cat.UndeleteStream(ctx, id)
 			return err
 		})
-		back = lost == nil && err == nil
-		return back || lost == nil && (errors.Is(err, catalog.ErrNoStream) || errors.Is(err, catalog.ErrTearing) || errors.Is(err, catalog.ErrNameTaken))
+		switch {
+		case lost != nil:
+			return false
+		case errors.Is(err, catalog.ErrNoStream), errors.Is(err, catalog.ErrTearing), errors.Is(err, catalog.ErrNameTaken):
+			return true
+		}
+		back = g.done("undeletion", name, err)
+		return back
 	})
 	if !back {
 		g.w.Mark("client/undelete-failed")
@@ -115,27 +134,38 @@ func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string,
 		g.check.Trimming(id, upTo)
 		_, err := p.Cat.TrimStream(ctx, id, upTo)
 		return err
-	})
+	}, func(id catalog.StreamID) { g.check.Trimmed(id, upTo) })
 }
 
 // setPolicy gives a stream a policy, once.
 func (g *game) setPolicy(ctx context.Context, c *sim.Client, p *Process, name string, policy catalog.Policy) error {
+	var asked *check.PolicyAsk
 	return g.change(ctx, c, p, "policy", name, func(ctx context.Context, id catalog.StreamID) error {
+		asked = g.check.AskPolicy(id, policy)
 		_, err := p.Cat.SetPolicy(ctx, id, policy)
 		return err
-	})
+	}, func(catalog.StreamID) { g.check.PolicySet(asked) })
 }
 
-func (g *game) change(ctx context.Context, c *sim.Client, p *Process, what, name string, do func(context.Context, catalog.StreamID) error) error {
-	err, lost := sim.Call(ctx, c, p.Inc, what, func(ctx context.Context) error {
-		id, err := p.Cat.FindStream(ctx, name)
-		if err != nil {
+// change does what changes a stream, once, and judges the answer: an error, or that it is done.
+func (g *game) change(ctx context.Context, c *sim.Client, p *Process, what, name string, do func(context.Context, catalog.StreamID) error, done func(catalog.StreamID)) error {
+	var id catalog.StreamID
+	lives := g.lives(name)
+	err, lost := sim.Call(ctx, c, p.Inc, what, func(ctx context.Context) (err error) {
+		if id, err = p.Cat.FindStream(ctx, name); err != nil {
 			return err
 		}
 		return do(ctx, id)
 	})
 	if lost != nil {
 		return lost
+	}
+	g.found(name, lives, err)
+	if errors.Is(err, catalog.ErrNoStream) {
+		return err
+	}
+	if g.done(what, name, err) {
+		done(id)
 	}
 	return err
 }

@@ -18,7 +18,7 @@ type field struct {
 func (p *plan) fields() []field {
 	return []field{
 		{"world", &p.config}, {"nodes", &p.nodes}, {"skews", &p.skews}, {"drifts", &p.drifts}, {"writers", &p.writers},
-		{"readers", &p.readers}, {"looks", &p.looks}, {"lives", &p.lives}, {"retired", &p.retired}, {"retired_at", &p.retiredAt},
+		{"readers", &p.readers}, {"read_pause", &p.readPause}, {"looks", &p.looks}, {"lives", &p.lives}, {"retired", &p.retired}, {"retired_at", &p.retiredAt},
 		{"garbage", &p.garbage}, {"stall", &p.stall}, {"streams", &p.streams}, {"chaos", &p.chaos}, {"names", &p.names},
 		{"joins", &p.joins}, {"sleep", &p.sleep},
 	}

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nova-store/nova/catalog"
-	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
@@ -55,8 +53,6 @@ func (g *game) read(ctx context.Context, c *sim.Client, streams []string, rounds
 		switch {
 		case err == nil:
 			at[stream] = max(at[stream], next)
-		case errors.Is(err, format.ErrCorrupt) && g.w.Faults().CorruptRead == 0 && g.w.Faults().TruncateRead == 0:
-			g.w.Finding(check.Dangling, stream, fmt.Sprintf("a read from offset %d: %v", req.From, err))
 		default:
 			g.w.Mark("client/read-failed")
 		}
@@ -71,7 +67,7 @@ type readAnswer struct {
 // readOnce reads from a position and judges what it was given; it returns where to go
 // on, and the stream's end.
 func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, req star.ReadRequest) (next, end uint64, err error) {
-	began := g.check.Reading(req.Name)
+	began, lives, damage := g.check.Reading(req.Name), g.lives(req.Name), g.damage()
 	asked := g.histories.Look(req.Name)
 	ans, err := sim.Call(ctx, c, p.Inc, "read", func(ctx context.Context) readAnswer {
 		res, err := p.Star.Read(ctx, req)
@@ -83,13 +79,14 @@ func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, req star
 	if err == nil {
 		asked.Landed(ans.res.End)
 	}
+	g.readError(&req, lives, damage, err)
 	return g.judgeRead(began, &req, &ans.res, err)
 }
 
 // follow waits as a long poll does: until there is a record at the offset, or for so long at most;
 // then it reads. Who was told that there is one must be given one, unless it went meanwhile.
 func (g *game) follow(ctx context.Context, c *sim.Client, p *Process, req star.ReadRequest, most time.Duration) (next uint64, err error) {
-	began := g.check.Reading(req.Name)
+	began, lives, damage := g.check.Reading(req.Name), g.lives(req.Name), g.damage()
 	told := false
 	ans, err := sim.Call(ctx, c, p.Inc, "follow", func(ctx context.Context) readAnswer {
 		res, err := p.Star.Read(ctx, req)
@@ -121,8 +118,29 @@ func (g *game) follow(ctx context.Context, c *sim.Client, p *Process, req star.R
 			g.w.Finding(check.Lost, req.Name, fmt.Sprintf("a follower at offset %d was told of a record, and given none", req.From))
 		}
 	}
+	g.readError(&req, lives, damage, err)
 	next, _, err = g.judgeRead(began, &req, &ans.res, err)
 	return next, err
+}
+
+// damage is how often the bucket has answered a read with other bytes than those put, so far.
+func (g *game) damage() (n int) {
+	marks := g.w.Marks()
+	for _, m := range []string{"fault/corrupt-read", "fault/truncate-read", "inject/corrupt", "inject/short", "inject/missing"} {
+		n += marks[m]
+	}
+	return n
+}
+
+// readError judges a read's error. Damage is told only where the bucket gave damaged bytes while it was under way, and
+// that there is no such stream only where one was deleted. What was trimmed, or is beyond the end, judgeRead judges.
+func (g *game) readError(req *star.ReadRequest, lives lives, damage int, err error) {
+	g.found(req.Name, lives, err)
+	may := []error{catalog.ErrNoStream, star.ErrTrimmed, star.ErrBeyondEnd}
+	if g.damage() != damage {
+		may = append(may, format.ErrCorrupt, objstore.ErrNotFound)
+	}
+	g.expected(fmt.Sprintf("a read from offset %d", req.From), req.Name, err, may...)
 }
 
 // judgeRead judges a read's answer.
@@ -185,9 +203,6 @@ func (g *game) readAll(ctx context.Context, c *sim.Client, p *Process, name stri
 	}
 }
 
-// passingErrors are what a read may be answered with while a star dies, or the store or the bucket fails.
-var passingErrors = []error{sim.ErrLost, sim.ErrDown, star.ErrNotReady, star.ErrShuttingDown, metastore.ErrUnavailable, objstore.ErrThrottled, sim.ErrUnreachable}
-
 // readUntil is readAll, begun again on another process as long as its star dies
 // or does not serve yet.
 func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error {
@@ -198,8 +213,7 @@ func (g *game) readUntil(ctx context.Context, c *sim.Client, name string) error 
 				return nil
 			}
 		}
-		passing := err == nil || slices.ContainsFunc(passingErrors, func(e error) bool { return errors.Is(err, e) })
-		if !passing || tries > 1000 {
+		if err != nil && !passes(err) || tries > 1000 {
 			return fmt.Errorf("after %d tries: %w", tries+1, err)
 		}
 		if err := c.Clock().Sleep(ctx, 50*time.Millisecond); err != nil {

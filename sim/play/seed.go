@@ -80,7 +80,11 @@ func (p *plan) play(opt Options) Outcome {
 	}
 	for i := range p.readers {
 		g.goClient(fmt.Sprintf("r%d", i), func(ctx context.Context, c *sim.Client) {
-			g.read(ctx, c, p.streams, 40, 2*time.Second)
+			pause, rounds := 2*time.Second, 40
+			if p.readPause > 0 {
+				pause, rounds = p.readPause, 200
+			}
+			g.read(ctx, c, p.streams, rounds, pause)
 		})
 	}
 	if p.looks > 0 {

@@ -1,0 +1,97 @@
+package check
+
+import (
+	"slices"
+
+	"github.com/nova-store/nova/catalog"
+)
+
+// What clients are told of trims, policies and creations is judged as what they are told of appends: what was acknowledged has
+// happened between the call and the answer, and stays so until someone asks for something else.
+
+// Trimmed judges an answer: nothing below the offset is readable any more. The watermark never goes back, so that this holds for ever.
+func (c *Checker) Trimmed(id catalog.StreamID, upTo uint64) {
+	if s := c.stream(id); s.mark.Watermark < upTo {
+		c.fail(Lost, catalog.MarkKey(id), "a trim up to %d was acknowledged, and the watermark is %d", upTo, s.mark.Watermark)
+	}
+}
+
+// PolicyAsk is a policy that a client has asked for.
+type PolicyAsk struct {
+	id     catalog.StreamID
+	policy catalog.Policy
+	held   bool // the stream has had it since the client asked
+}
+
+// AskPolicy notes that a client is about to give a stream a policy.
+func (c *Checker) AskPolicy(id catalog.StreamID, p catalog.Policy) *PolicyAsk {
+	s := c.stream(id)
+	a := &PolicyAsk{id: id, policy: p, held: s.active() && s.rec.Policy == p}
+	s.asks = append(s.asks, a)
+	return a
+}
+
+// PolicySet judges an answer: the stream has had the policy since the client asked, and will not have it again
+// for this. What is not acknowledged may come to hold at any time.
+func (c *Checker) PolicySet(a *PolicyAsk) {
+	s := c.stream(a.id)
+	if !a.held {
+		c.fail(Lost, catalog.StreamKey(a.id), "the policy %+v was acknowledged, and the stream has not had it since it was asked for; it has %+v", a.policy, s.rec.Policy)
+	}
+	s.asks = slices.DeleteFunc(s.asks, func(b *PolicyAsk) bool { return a == b })
+}
+
+// judgePolicy is that a stream's policy changes to one that a client has asked for, who has had no answer yet.
+func (c *Checker) judgePolicy(s *stream) {
+	switch {
+	case s.was.Name == "":
+		s.born = s.rec.Policy
+		return
+	case s.was.Policy == s.rec.Policy:
+		return
+	}
+	asked := false
+	for _, a := range s.asks {
+		if a.policy == s.rec.Policy {
+			a.held, asked = true, true
+		}
+	}
+	if !asked {
+		c.fail(Lost, catalog.StreamKey(s.id), "the policy changes from %+v to %+v, for which nobody asks", s.was.Policy, s.rec.Policy)
+	}
+}
+
+// CreateAsk is a stream that a client has asked for.
+type CreateAsk struct {
+	name   string
+	policy catalog.Policy
+	ids    []catalog.StreamID // that the name has led to since
+}
+
+// AskCreate notes that a client is about to make a stream. Created or Uncreated must be called once that is answered.
+func (c *Checker) AskCreate(name string, p catalog.Policy) *CreateAsk {
+	a := &CreateAsk{name: name, policy: p}
+	if id, ok := c.names[name]; ok {
+		a.ids = append(a.ids, id)
+	}
+	c.creating = append(c.creating, a)
+	return a
+}
+
+// Uncreated ends what AskCreate began, without an answer that says that the stream is there.
+func (c *Checker) Uncreated(a *CreateAsk) {
+	c.creating = slices.DeleteFunc(c.creating, func(b *CreateAsk) bool { return a == b })
+}
+
+// Created judges an answer: the name has led to the stream since the client asked; and, if the call made it, it
+// was made with the policy asked for.
+func (c *Checker) Created(a *CreateAsk, id catalog.StreamID, created bool) {
+	c.Uncreated(a)
+	s := c.stream(id)
+	switch {
+	case !slices.Contains(a.ids, id):
+		c.fail(Lost, catalog.NameKey(a.name), "its creation was acknowledged with stream %v, to which the name has not led since", id)
+	case created && s.born != a.policy:
+		c.fail(Lost, catalog.StreamKey(id), "it was made with the policy %+v, and %+v was asked for", s.born, a.policy)
+	}
+}
