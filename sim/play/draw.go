@@ -81,19 +81,31 @@ func (p *plan) drawBucketClock(r *sim.Rand) {
 	}
 }
 
-// drawReaders draws, rarely, readers who read all the time, of stars that keep next to nothing in memory, from a bucket that refuses
-// many of their reads: while they try again the object that they want is settled, and deleted, since graces are short.
+// drawReaders draws, rarely, readers who read all the time, of stars that keep next to nothing in memory, from a slow bucket that
+// refuses many of their reads: meanwhile the object that they want is rewritten without what was trimmed of it, and reaped.
 func (p *plan) drawReaders(r *sim.Rand) {
 	if !p.config.Embedded || !r.Chance(0.15) {
 		return
 	}
 	p.names = append(p.names, "hasty-readers")
-	p.readers, p.readPause = 2+r.N(3), ms(r, 20*time.Millisecond, 200*time.Millisecond)
-	p.config.Faults.BucketReadError = 0.4
+	p.streams = p.streams[:0]
+	for i := range 3 + r.N(3) {
+		p.streams = append(p.streams, fmt.Sprintf("s%02d", i))
+	}
+	p.writers = p.writers[:0]
+	for range 3 {
+		p.writers = append(p.writers, writerPlan{kind: writePlain, streams: p.streams, appends: 60 + r.N(60), records: 2, size: 50, burst: 4, pause: time.Second})
+	}
+	p.readers, p.readPause = 3+r.N(3), ms(r, 20*time.Millisecond, 100*time.Millisecond)
+	p.lives = livesPlan{rounds: 60, gap: time.Second, trim: 1}
+	p.config.Faults.BucketReadError = 0.3
+	p.config.Faults.BucketLatency = sim.Latency{Base: 10 * time.Millisecond, Jitter: ms(r, 200*time.Millisecond, time.Second)}
 	for i := range p.nodes {
 		n := &p.nodes[i]
-		n.TailBytes, n.IdleInterval = 1, ms(r, 5*time.Millisecond, 40*time.Millisecond)
-		n.Timing.SettleAgeCap, n.Timing.TrimGrace, n.Timing.ReapGrace = ms(r, 0, 200*time.Millisecond), ms(r, time.Millisecond, 20*time.Millisecond), ms(r, time.Millisecond, 20*time.Millisecond)
+		n.TailBytes, n.GCMinDeadBytes, n.GCMinDeadRatio, n.IdleInterval = 1, 1, 0.01, ms(r, 5*time.Millisecond, 40*time.Millisecond)
+		t := &n.Timing
+		t.SettleAgeCap, t.SettleRecheck, t.SettleOwedBytes = ms(r, 0, 200*time.Millisecond), 5*time.Second, 1
+		t.TrimGrace, t.ReapGrace = ms(r, time.Millisecond, 20*time.Millisecond), ms(r, time.Millisecond, 20*time.Millisecond)
 	}
 }
 
