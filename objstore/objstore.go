@@ -63,6 +63,9 @@ type Info struct {
 type Bucket interface {
 	// Put writes an object, durably before it returns nil. The body belongs to the
 	// bucket from the call on: nobody may change it again.
+	//
+	// An error matches one of this package's at most, since callers decide by it: what a bucket met when it read back
+	// what became of a put is told in the text alone. Only a context's errors may be wrapped besides.
 	Put(ctx context.Context, key string, body []byte, opt PutOptions) error
 
 	// Get reads n bytes from offset off ≥ 0; n < 0 reads to the end. A range that

@@ -59,6 +59,11 @@ func (b *nodeBucket) Put(ctx context.Context, key string, body []byte, opt objst
 		c.late = w.putLateness(opt)
 		w.Mark("fault/put-unknown-late")
 	}
+	if !w.cfg.Embedded {
+		// A request is given up after a time of its own, and the caller's context has not ended: whoever takes this
+		// for the caller's deadline is wrong.
+		c.also = context.DeadlineExceeded
+	}
 	c = b.send(ctx, c, 0)
 	err = c.err
 	w.free(c)

@@ -84,6 +84,7 @@ type call struct {
 
 	refuse error // answer this, without an effect
 	mask   error // answer this, with the effect
+	also   error // what the error of refuse or mask matches besides
 	hold   *Hold // what keeps it on its way
 
 	// What an injector has willed.
@@ -330,7 +331,7 @@ func (w *World) effect(c *call) {
 	changed := false
 	switch {
 	case c.refuse != nil:
-		c.fail(c.refuse, nil)
+		c.fail(c.refuse, c.also)
 	case c.op.ofBucket():
 		changed = w.bucket.perform(c)
 	default:
@@ -350,7 +351,7 @@ func (w *World) effect(c *call) {
 		w.strike(c.inc, c.step, After, torn)
 	}
 	if c.mask != nil && c.err == nil {
-		c.fail(c.mask, nil)
+		c.fail(c.mask, c.also)
 	}
 	if c.t == nil {
 		if w.cfg.Embedded {

@@ -117,6 +117,19 @@ func (l *lab) nextUnknown(mode storetest.UnknownMode) {
 	})
 }
 
+// losePut makes the next put get lost, and only that.
+func (l *lab) losePut() {
+	before := l.w.Faults()
+	f := before
+	f.PutUnknownNoEffect = 1
+	l.w.SetFaults(f)
+	l.w.OnStep(func(s *sim.StepInfo) {
+		if s.Op == sim.OpBucketPut {
+			l.w.SetFaults(before)
+		}
+	})
+}
+
 func TestBucketConformance(t *testing.T) {
 	for name, cfg := range worlds() {
 		t.Run(name, func(t *testing.T) { buckettest.Run(t, bucketHarness(cfg)) })
@@ -146,6 +159,7 @@ func bucketHarness(cfg sim.Config) buckettest.Harness {
 			labs[l.inc.Bucket()] = l
 			return l.inc.Bucket()
 		},
+		LosePut: func(b objstore.Bucket) { labs[b].losePut() },
 		Horizon: !cfg.Embedded,
 		Now:     func() time.Time { return now.Time() },
 	}

@@ -7,6 +7,7 @@ package buckettest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -33,6 +34,9 @@ type Harness struct {
 	// Horizon tells that every put must have a NotAfter. Where it is false a put without one
 	// is legal; one that is given is honoured everywhere.
 	Horizon bool
+
+	// LosePut makes the next put of b have no effect, and its answer get lost. Nil: a put's answer is never lost.
+	LosePut func(b objstore.Bucket)
 
 	// Now is the bucket's time. Nil: time.Now.
 	Now func() time.Time
@@ -67,6 +71,7 @@ func Run(t *testing.T, h Harness) {
 		{"IllegalKeys", testIllegalKeys},
 		{"Size", testSize},
 		{"NotAfter", testNotAfter},
+		{"LostPut", testLostPut},
 		{"List", testList},
 		{"ListPages", testListPages},
 		{"Durable", testDurable},
@@ -99,7 +104,21 @@ func (s *suite) do(f func(ctx context.Context)) { s.Do(s.t, s.b, f) }
 
 func (s *suite) putWith(key string, body []byte, opt objstore.PutOptions) (err error) {
 	s.do(func(ctx context.Context) { err = s.b.Put(ctx, key, body, opt) })
+	require.LessOrEqual(s.t, len(Matches(err)), 1, "put %q: %v", key, err)
 	return err
+}
+
+// Matches returns those of objstore's errors that err matches. An error of Put matches one at most.
+func Matches(err error) (typed []error) {
+	for _, e := range []error{
+		objstore.ErrExists, objstore.ErrNotFound, objstore.ErrUnknown, objstore.ErrThrottled, objstore.ErrUnavailable,
+		objstore.ErrExpired, objstore.ErrBadKey, objstore.ErrTooLarge,
+	} {
+		if errors.Is(err, e) {
+			typed = append(typed, e)
+		}
+	}
+	return typed
 }
 
 func (s *suite) put(key, body string) error {

@@ -2,6 +2,7 @@ package buckettest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -174,6 +175,31 @@ func testNotAfter(s *suite) {
 	s.requireBody("slot/a/1/0", "in time")
 	require.NoError(s.t, s.putWith("slot/a/1/0", []byte("over"), in(putTime, false)))
 	s.requireBody("slot/a/1/0", "over")
+}
+
+// testLostPut loses a put on its way: nothing tells that from one that will land yet, so it is unknown, and nothing else.
+// In particular it is not "not found", which is what reading it back meets.
+func testLostPut(s *suite) {
+	if s.LosePut == nil {
+		return
+	}
+	for _, ifAbsent := range []bool{true, false} {
+		key := fmt.Sprintf("slot/a/1/%v", ifAbsent)
+		s.LosePut(s.b)
+		err := s.putWith(key, []byte("x"), s.options(ifAbsent))
+		require.Equal(s.t, []error{objstore.ErrUnknown}, Matches(err), "%v", err)
+		s.requireAbsent(key)
+		require.NoError(s.t, s.putWith(key, []byte("x"), s.options(ifAbsent)))
+		s.requireBody(key, "x")
+	}
+	s.LosePut(s.b)
+	// A bucket that reads back finds another's object, and may say so: this put is without an effect for good.
+	err := s.putIfAbsent("slot/a/1/true", "y")
+	require.Len(s.t, Matches(err), 1, "%v", err)
+	if !errors.Is(err, objstore.ErrExists) {
+		require.ErrorIs(s.t, err, objstore.ErrUnknown)
+	}
+	s.requireBody("slot/a/1/true", "x")
 }
 
 // testDurable crashes after each confirmed effect.

@@ -174,12 +174,14 @@ func (b *Bucket) compareClocks(date string) {
 	}
 }
 
-// decide finds out what became of a put whose answer does not tell, by reading back and comparing.
+// decide finds out what became of a put whose answer does not tell, by reading back and comparing. cause matches none
+// of objstore's errors, so that what this returns matches one.
 func (b *Bucket) decide(ctx context.Context, key string, body []byte, opt objstore.PutOptions, cause error) error {
 	same, err := b.holds(ctx, key, body)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w; reading back: %w", objstore.ErrUnknown, cause, err)
+		// Not wrapped: it says what the read met ("not found" where the put has not landed), and nothing of the put.
+		return fmt.Errorf("%w: %w; reading back: %v", objstore.ErrUnknown, cause, err)
 	case same:
 		return nil
 	case opt.IfAbsent:
