@@ -401,6 +401,21 @@ func TestPutFindsOutWhatBecameOfIt(t *testing.T) {
 	}
 }
 
+// An object of the right key and size that is another: the publish fails, and its intent stands for the orphan duty.
+func TestPutComparesTheBytes(t *testing.T) {
+	r := newRig(t, false)
+	a := r.auditor(nil)
+	r.do(func(ctx context.Context) {
+		e := &rewriter{a: a, j: &Job{a: a, reg: &Registration{}}}
+		for body, want := range map[string]bool{"right": true, "wrong": false} {
+			armed, err := r.cat.ArmIntent(ctx, catalog.SettledKey("01"+body))
+			require.NoError(t, err)
+			require.NoError(t, r.inc.Bucket().Put(ctx, armed.Object, []byte(body), objstore.PutOptions{NotAfter: armed.NotAfter}))
+			require.Equal(t, want, e.putObject(ctx, armed, []byte("right")) == nil)
+		}
+	})
+}
+
 // Where a PUT has no NotAfter the orphan duty leaves the intent of a publish alone that
 // is still under way in this process, however long it takes.
 func TestOrphanLeavesAPublishUnderWay(t *testing.T) {

@@ -93,7 +93,8 @@ func (r *rewriter) publish(ctx context.Context, body []byte, runs []catalog.Run,
 }
 
 // putObject puts a new object and finds out what became of it. The key is of this
-// publish alone, so that an object of its size under it is this one.
+// publish alone; that what is there is its object is nevertheless found by comparing the bytes, since records are about to
+// be known by it alone, and a store that cuts a body short or mixes two up is found out here for one read.
 func (r *rewriter) putObject(ctx context.Context, armed catalog.Armed, body []byte) error {
 	opt := objstore.PutOptions{NotAfter: armed.NotAfter}
 	for try := 1; ; try++ {
@@ -106,12 +107,12 @@ func (r *rewriter) putObject(ctx context.Context, armed catalog.Armed, body []by
 			return nil
 		case errors.Is(err, objstore.ErrThrottled):
 		case errors.Is(err, objstore.ErrUnknown), errors.Is(err, objstore.ErrExists):
-			info, serr := r.a.bucket.stat(ctx, armed.Object)
-			if serr == nil && info.Size == int64(len(body)) {
+			same, serr := r.a.holds(ctx, armed.Object, body)
+			switch {
+			case serr == nil && same:
 				return nil
-			}
-			if serr == nil {
-				return fmt.Errorf("putting %s: an object of %d bytes is there, not of %d", armed.Object, info.Size, len(body))
+			case serr == nil:
+				return fmt.Errorf("putting %s: another object is there", armed.Object)
 			}
 			if errors.Is(err, objstore.ErrExists) {
 				return errors.Join(err, serr)

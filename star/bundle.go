@@ -91,15 +91,15 @@ func (s *Star) putBundle(ctx context.Context, b *bundle) error {
 	for {
 		err := s.bucket.Put(ctx, b.object, b.body, opt)
 		if errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrExpired) {
-			// It may be the first try's. The key is of this flight alone: an object of
-			// its size under it is this one.
+			// It may be the first try's. The key is of this flight alone, but the slot is about to vouch for the
+			// records inside: the bytes decide.
 			s.events.Branch("star.bundle.there")
-			info, serr := s.bucket.Stat(ctx, b.object)
+			same, serr := s.holds(ctx, b.object, b.body)
 			switch {
-			case serr == nil && info.Size == int64(len(b.body)):
+			case serr == nil && same:
 				err = nil
 			case serr == nil:
-				return fmt.Errorf("%s has %d bytes, not %d: %w", b.object, info.Size, len(b.body), err)
+				return fmt.Errorf("%s is another object: %w", b.object, err)
 			case !retryable(serr) || errors.Is(err, objstore.ErrExpired):
 				return fmt.Errorf("%w (%w)", err, serr)
 			}

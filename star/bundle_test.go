@@ -233,7 +233,30 @@ func TestBundleWhoseSlotIsLost(t *testing.T) {
 	require.Len(t, r.all("s"), 1)
 }
 
-// Answers that get lost, puts that land twice or late: the bundle is told by its key and its size.
+// An object of the bundle's key and size that is not the bundle: no slot comes to name it.
+func TestBundleIsToldByItsBytes(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 64, Embedded: true}), "n", inline100)
+	id := r.create("s")
+	r.bucket.put = func(ctx context.Context, key string, put func() error) error {
+		if !catalog.IsBundle(key) {
+			return put()
+		}
+		r.bucket.put = nil
+		require.NoError(t, put())
+		body, err := r.bucket.Get(ctx, key, 0, -1)
+		require.NoError(t, err)
+		body[len(body)/2] ^= 1
+		require.NoError(t, r.bucket.Put(ctx, key, body, objstore.PutOptions{}))
+		return objstore.ErrExists
+	}
+	_, err := r.append(star.AppendRequest{Stream: id, Records: records(strings.Repeat("x", 101))})
+	require.ErrorContains(t, err, "another object")
+	require.NotErrorIs(t, err, star.ErrOutcomeUnknown)
+	require.Empty(t, r.objects("slot/"))
+	require.Len(t, r.intents(), 1, "the orphan duty's")
+}
+
+// Answers that get lost, puts that land twice or late: the bundle is told by its key and its bytes.
 func TestBundlePutFindsOutWhatBecameOfIt(t *testing.T) {
 	for name, f := range map[string]sim.Faults{
 		"landed":        {PutUnknownEffect: 0.5},

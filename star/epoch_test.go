@@ -188,6 +188,18 @@ func TestLostAnswersOfPuts(t *testing.T) {
 		require.Equal(t, 2, tries)
 		require.Equal(t, 1, r.events.branches["star.slot.own"])
 
+		// Whatever an unknown outcome wraps besides: that nothing was there when it was read back, in particular.
+		tries = 0
+		r.bucket.put = func(ctx context.Context, key string, put func() error) error {
+			if tries++; tries <= 2 {
+				return fmt.Errorf("%w: a reset; reading back: %w", objstore.ErrUnknown, objstore.ErrNotFound)
+			}
+			return put()
+		}
+		r.mustAppend("s", "lost")
+		require.Equal(t, 3, tries)
+		require.Empty(t, r.events.fenced)
+
 		tries = 0
 		r.bucket.put = func(ctx context.Context, key string, put func() error) error {
 			if tries++; tries <= 2 {
@@ -197,7 +209,7 @@ func TestLostAnswersOfPuts(t *testing.T) {
 		}
 		r.mustAppend("s", "throttled")
 		require.Equal(t, 3, tries)
-		require.Equal(t, []string{"landed", "throttled"}, r.all("s"))
+		require.Equal(t, []string{"landed", "lost", "throttled"}, r.all("s"))
 		require.Empty(t, r.events.fenced)
 	})
 }

@@ -1,6 +1,7 @@
 package star
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,8 @@ func (s *Star) putSlot(ctx context.Context, e *epoch, f *flight, opt objstore.Pu
 			}
 			err = rerr
 		case errors.Is(err, objstore.ErrExpired):
-			// No try of these bytes can land any more: what is there now stays.
+			// No further try can land. An earlier one yet may, where the bucket judges the time when a request begins
+			// and a body is still on its way: so nothing there decides nothing. What is there now stays.
 			s.events.Branch("star.slot.expired")
 			own, rerr := s.ownsSlot(ctx, key, f)
 			switch {
@@ -126,8 +128,12 @@ func (s *Star) putSlot(ctx context.Context, e *epoch, f *flight, opt objstore.Pu
 	}
 }
 
-// retryable tells whether the bucket may answer the same call otherwise later.
+// retryable tells whether the bucket may answer the same call otherwise later. An unknown outcome comes first: whatever
+// else its error wraps, a put that was not there when somebody looked may be there at the next try.
 func retryable(err error) bool {
+	if errors.Is(err, objstore.ErrUnknown) {
+		return true
+	}
 	for _, final := range []error{objstore.ErrNotFound, objstore.ErrBadKey, objstore.ErrTooLarge, format.ErrCorrupt, format.ErrVersion} {
 		if errors.Is(err, final) {
 			return false
@@ -136,13 +142,29 @@ func retryable(err error) bool {
 	return true
 }
 
-// ownsSlot reads back whose object is in the slot, told by the flight's id.
+// ownsSlot reads back whose object is in the slot, told by the flight's id in its footer. The id is 64 random bits, the
+// footer carries the CRC32C of itself and of each block, and the size is compared: no other flight's object passes, and one
+// of this flight that was damaged in the bucket is found by whoever reads it, as it would be had the answer not been lost.
 func (s *Star) ownsSlot(ctx context.Context, key string, f *flight) (bool, error) {
 	size, footer, err := s.readFooter(ctx, key)
 	if err != nil {
 		return false, err
 	}
 	return size == f.size && footer.Kind == format.KindSlot && footer.Flight == f.id, nil
+}
+
+// holds tells whether an object is body, byte by byte. One that differs is read once more: the damage may have been
+// done on the way.
+func (s *Star) holds(ctx context.Context, key string, body []byte) (bool, error) {
+	for try := 1; ; try++ {
+		got, err := s.bucket.Get(ctx, key, 0, -1)
+		if err != nil {
+			return false, fmt.Errorf("reading %s back: %w", key, err)
+		}
+		if same := bytes.Equal(got, body); same || try == 2 {
+			return same, nil
+		}
+	}
 }
 
 // readFooter reads an object's footer. One that is corrupt is read once more: the
