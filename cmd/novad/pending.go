@@ -27,29 +27,21 @@ concerns more streams than it could be attributed to, so that others' lists may 
 
 // Run prints the work.
 func (c *pendingCmd) Run(p *process) error {
+	stream, err := streamOrID(c.Stream, c.ID)
 	switch {
-	case (c.Stream == "") == (c.ID == ""):
-		return usagef("give the stream's name, or --id")
+	case err != nil:
+		return err
 	case c.Limit < 1 || c.Limit > service.MaxPending:
 		return usagef("--limit=%d: it must be 1 to %d", c.Limit, service.MaxPending)
-	case c.ID != "":
-		id, err := parseStreamID(c.ID)
-		if err != nil {
-			return err
-		}
-		c.Stream = id
-	}
-	if err := checkStream(c.Stream); err != nil {
-		return err
 	}
 	client, err := c.client()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	list, err := client.Pending(p.ctx, c.Stream, c.Limit)
+	list, err := client.Pending(p.ctx, stream, c.Limit)
 	if isProblem(err, api.ProblemNoStream) {
-		return fmt.Errorf("stream %q does not exist; of one that was deleted ask by --id, which novad stream rm printed", c.Stream)
+		return fmt.Errorf("stream %q does not exist; of one that was deleted ask by --id, which novad stream rm printed", stream)
 	}
 	if err != nil {
 		return err

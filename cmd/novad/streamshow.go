@@ -16,17 +16,8 @@ type streamShowCmd struct {
 
 // Run prints the stream.
 func (c *streamShowCmd) Run(p *process) error {
-	switch {
-	case (c.Stream == "") == (c.ID == ""):
-		return usagef("give the stream's name, or --id")
-	case c.ID != "":
-		id, err := parseStreamID(c.ID)
-		if err != nil {
-			return err
-		}
-		c.Stream = id
-	}
-	if err := checkStream(c.Stream); err != nil {
+	stream, err := streamOrID(c.Stream, c.ID)
+	if err != nil {
 		return err
 	}
 	client, err := c.client()
@@ -34,11 +25,22 @@ func (c *streamShowCmd) Run(p *process) error {
 		return err
 	}
 	defer client.Close()
-	s, err := client.Stream(p.ctx, c.Stream)
+	s, err := client.Stream(p.ctx, stream)
 	if err != nil {
-		return noStream(c.Stream, err)
+		return noStream(stream, err)
 	}
 	return c.printStream(p.stdout, s)
+}
+
+// streamOrID takes a stream's name or its id, one of the two, and returns how the interface names the stream.
+func streamOrID(name, id string) (string, error) {
+	if (name == "") == (id == "") {
+		return "", usagef("give the stream's name, or --id")
+	}
+	if id != "" {
+		return parseStreamID(id)
+	}
+	return name, checkStream(name)
 }
 
 // parseStreamID takes a stream's id, and returns how the interface names the stream.
