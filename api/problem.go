@@ -101,6 +101,21 @@ func problem(status int, typ, title, format string, a ...any) *Problem {
 	return &Problem{Type: typ, Title: title, Status: status, Detail: fmt.Sprintf(format, a...)}
 }
 
+// beyondEnd answers a read or a trim beyond a stream's next offset.
+func beyondEnd(offset, next uint64, instead string) *Problem {
+	return withNext(next, problem(http.StatusRequestedRangeNotSatisfiable, ProblemBeyondEnd, "Offset beyond the end",
+		"offset %d is beyond the stream's end, its next offset is %d: %s", offset, next, instead))
+}
+
+func withNext(next uint64, p *Problem) *Problem {
+	p.NextOffset = &next
+	return p
+}
+
+func unavailable(err error) *Problem {
+	return problem(http.StatusServiceUnavailable, ProblemUnavailable, "Unavailable", "%v: try again after a pause", err)
+}
+
 // problemOf turns an error of the service into the answer. known is false for what
 // has no answer of its own: it is for the log, since the client is told no more than that.
 func problemOf(err error) (p *Problem, known bool) {
@@ -158,10 +173,8 @@ func problemOf(err error) (p *Problem, known bool) {
 		return problem(http.StatusRequestEntityTooLarge, ProblemBodyTooLarge, "Request too large",
 			"%v; nothing of it was appended: send it in several requests", err), true
 	case errors.As(err, &offset):
-		p := problem(http.StatusPreconditionFailed, ProblemWrongOffset, "Wrong expected offset",
-			"the stream's next offset is %d, not %d; nothing was appended: read what came in between and decide again", offset.Next, offset.Expected)
-		p.NextOffset = &offset.Next
-		return p, true
+		return withNext(offset.Next, problem(http.StatusPreconditionFailed, ProblemWrongOffset, "Wrong expected offset",
+			"the stream's next offset is %d, not %d; nothing was appended: read what came in between and decide again", offset.Next, offset.Expected)), true
 	case errors.As(err, &gap):
 		p := problem(http.StatusConflict, ProblemProducerGap, "Gap in the producer's sequence",
 			"the producer's next sequence is %d, not %d; nothing was appended: send the appends that are missing first", gap.Next, gap.Seq)
@@ -176,15 +189,9 @@ func problemOf(err error) (p *Problem, known bool) {
 		p.FirstOffset = &trimmed.First
 		return p, true
 	case errors.As(err, &beyond):
-		p := problem(http.StatusRequestedRangeNotSatisfiable, ProblemBeyondEnd, "Offset beyond the end",
-			"offset %d is beyond the stream's end, its next offset is %d: read from there or below", beyond.From, beyond.Next)
-		p.NextOffset = &beyond.Next
-		return p, true
+		return beyondEnd(beyond.From, beyond.Next, "read from there or below"), true
 	case errors.As(err, &past):
-		p := problem(http.StatusRequestedRangeNotSatisfiable, ProblemBeyondEnd, "Offset beyond the end",
-			"offset %d is beyond the stream's end, its next offset is %d; nothing was trimmed: trim there or below", past.Offset, past.Next)
-		p.NextOffset = &past.Next
-		return p, true
+		return beyondEnd(past.Offset, past.Next, "nothing was trimmed, trim there or below"), true
 	case errors.Is(err, catalog.ErrFutureFormat), errors.Is(err, format.ErrVersion):
 		return problem(http.StatusInternalServerError, ProblemLaterVersion, "Written by a later version", "%v; nothing of it was returned", err), true
 	case errors.Is(err, format.ErrCorrupt), errors.Is(err, catalog.ErrCorruptValue):
@@ -202,12 +209,16 @@ func problemOf(err error) (p *Problem, known bool) {
 	case errors.Is(err, star.ErrOverloaded):
 		return problem(http.StatusServiceUnavailable, ProblemOverloaded, "Overloaded",
 			"%v; nothing happened: try again after a pause", err), true
-	case errors.Is(err, star.ErrNotReady), errors.Is(err, star.ErrShuttingDown), errors.Is(err, metastore.ErrUnavailable),
-		errors.Is(err, objstore.ErrUnavailable), errors.Is(err, objstore.ErrThrottled), errors.Is(err, catalog.ErrReplaced), errors.Is(err, catalog.ErrRetired):
-		return problem(http.StatusServiceUnavailable, ProblemUnavailable, "Unavailable", "%v: try again after a pause", err), true
+	case errors.Is(err, star.ErrNotReady), errors.Is(err, star.ErrShuttingDown):
+		// Nothing happened, whatever the reason wraps.
+		return unavailable(err), true
 	case errors.Is(err, metastore.ErrUnknown):
+		// Before what the last try met: it says nothing of the lost one before.
 		return problem(http.StatusInternalServerError, ProblemOutcomeUnknown, "Outcome unknown",
 			"whether the change was made is not known: look at the stream, then decide"), true
+	case errors.Is(err, metastore.ErrUnavailable), errors.Is(err, objstore.ErrUnavailable), errors.Is(err, objstore.ErrThrottled),
+		errors.Is(err, catalog.ErrReplaced), errors.Is(err, catalog.ErrRetired):
+		return unavailable(err), true
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return problem(http.StatusServiceUnavailable, ProblemTimeout, "Timed out", "the request was not answered in time: try again"), true
 	}

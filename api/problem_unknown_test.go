@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/star"
 )
 
@@ -21,6 +23,14 @@ func TestOutcomeUnknownComesFirst(t *testing.T) {
 		require.True(t, known)
 		require.Equal(t, ProblemOutcomeUnknown, p.Type, "%v", refusal)
 	}
-	p, _ := problemOf(errors.Join(star.ErrProducerLost))
+	// Likewise of a change of a stream, unless the star says that nothing happened.
+	for _, last := range []error{metastore.ErrUnavailable, context.DeadlineExceeded, catalog.ErrReplaced} {
+		p, known := problemOf(fmt.Errorf("creating: %w (an earlier try was lost: %w)", last, metastore.ErrUnknown))
+		require.True(t, known)
+		require.Equal(t, ProblemOutcomeUnknown, p.Type, "%v", last)
+	}
+	p, _ := problemOf(fmt.Errorf("%w: nothing was appended: %w", star.ErrNotReady, metastore.ErrUnknown))
+	require.Equal(t, ProblemUnavailable, p.Type)
+	p, _ = problemOf(errors.Join(star.ErrProducerLost))
 	require.Equal(t, ProblemProducerLost, p.Type)
 }

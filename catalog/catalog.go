@@ -89,18 +89,27 @@ func (c *Catalog) commit(ctx context.Context, what string, b metastore.Batch) (v
 		case maybe && errors.Is(err, metastore.ErrUnavailable):
 			// This try did nothing; the lost one may have.
 		case !errors.Is(err, metastore.ErrUnknown):
-			if maybe && !errors.Is(err, metastore.ErrConflict) {
-				// The lost try may have landed, whatever this one says.
-				return 0, maybe, fmt.Errorf("%s: %w (an earlier try was lost: %w)", what, err, metastore.ErrUnknown)
+			err = fmt.Errorf("%s: %w", what, err)
+			if errors.Is(err, metastore.ErrConflict) {
+				return 0, maybe, err
 			}
-			return 0, maybe, fmt.Errorf("%s: %w", what, err)
+			return 0, maybe, unsettled(maybe, err)
 		}
 		maybe = true
 		c.branch("commit.lost")
 		if serr := c.clk.Sleep(ctx, clock.Jitter(c.clk, delay)); serr != nil {
-			return 0, maybe, fmt.Errorf("%s: %w (%w)", what, err, serr)
+			return 0, maybe, unsettled(maybe, fmt.Errorf("%s: %w (%w)", what, err, serr))
 		}
 	}
+}
+
+// unsettled makes the error with which a transition ends also an ErrUnknown where a try of it was lost: that one may
+// have landed, or may land yet, whatever the last try or the read after it says.
+func unsettled(lost bool, err error) error {
+	if err == nil || !lost || errors.Is(err, metastore.ErrUnknown) {
+		return err
+	}
+	return fmt.Errorf("%w (an earlier try was lost: %w)", err, metastore.ErrUnknown)
 }
 
 // ErrShortPage: a page of a range holds nothing and says that there is more. It is an ErrUnavailable of the store.

@@ -33,6 +33,7 @@ func (c *Catalog) Decommission(ctx context.Context, star string) (already bool, 
 	}
 	what := "decommissioning star " + star
 	lost := false
+	defer func() { err = unsettled(lost, err) }()
 	for round := 0; ; round++ {
 		recs, err := c.store.Get(ctx, StarKey(star), RouteKey(star), ChainHeadKey(star))
 		if err != nil {

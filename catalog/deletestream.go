@@ -28,9 +28,11 @@ type Deleted struct {
 // like any other's. A late twin fails on the record, which never becomes the same again.
 //
 // ErrNoStream: there is none, or not any more; also where another's delete came first.
-func (c *Catalog) DeleteStream(ctx context.Context, id StreamID) (Deleted, error) {
+func (c *Catalog) DeleteStream(ctx context.Context, id StreamID) (_ Deleted, err error) {
 	what := fmt.Sprintf("deleting stream %v", id)
-	for round, lost := 0, false; ; round++ {
+	lost := false
+	defer func() { err = unsettled(lost, err) }()
+	for round := 0; ; round++ {
 		v, err := c.ReadAnyStream(ctx, id)
 		now := c.clk.Now()
 		switch {

@@ -52,6 +52,7 @@ const (
 	noFault fault = iota
 	conflict
 	lostWithoutEffect
+	unavailable
 	lostWithEffect
 	lostLate // the effect comes when the test lands it
 	crashBefore
@@ -203,6 +204,8 @@ func (s *faultStore) Commit(ctx context.Context, b metastore.Batch) (metastore.V
 		return 0, fmt.Errorf("the test says so: %w", metastore.ErrConflict)
 	case lostWithoutEffect:
 		return 0, lost
+	case unavailable:
+		return 0, fmt.Errorf("the test says so: %w", metastore.ErrUnavailable)
 	case lostWithEffect:
 		_, _ = s.apply(ctx, b)
 		return 0, lost

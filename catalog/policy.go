@@ -55,12 +55,13 @@ func (c *Catalog) SetPolicy(ctx context.Context, id StreamID, p Policy) (StreamV
 //
 // A crash before it leaves nothing; after it retention is armed, and readers judge by
 // the policy at once. No object's watch changes. A late twin fails on the stream's record.
-// Errors: ErrBadPolicy; ErrNoStream; metastore.ErrUnknown where an answer was lost and
+// Errors: ErrBadPolicy; ErrNoStream; metastore.ErrUnknown where an answer was lost and what became of it could not be read, or
 // someone else has set another policy since, so that nobody can tell whether this one ever held.
-func (c *Catalog) ChangePolicy(ctx context.Context, id StreamID, change func(Policy) Policy) (StreamView, error) {
+func (c *Catalog) ChangePolicy(ctx context.Context, id StreamID, change func(Policy) Policy) (_ StreamView, err error) {
 	what := fmt.Sprintf("setting the policy of stream %v", id)
 	var p Policy
 	lost := metastore.Version(0) // the stream's version on which a lost try was conditional
+	defer func() { err = unsettled(lost != 0, err) }()
 	for round := 0; ; round++ {
 		v, err := c.ReadStream(ctx, id)
 		if err != nil {

@@ -67,35 +67,47 @@ func (c *Catalog) TakeFence(ctx context.Context, at ChainAt, dead Dead) (Fence, 
 	what := "fencing " + at.ID.String()
 	start := c.clk.Now()
 	f := Fence{Chain: at, Nonce: c.clk.Rand(), NotAfter: c.timing.notAfter(start)}
-	v := &f.Chain.Chain
-	var b batch
-	b.when(metastore.At(ChainKey(at.ID), at.Version))
+	v := at.Chain
+	var conds []metastore.Cond
 	if v.State == ChainOpen {
 		v.State = ChainFencing
-		b.when(dead.conds...)
+		conds = dead.conds
 	}
 	v.SettleNonce = f.Nonce
+	now, err := c.commitChain(ctx, what, "fence.twin", at, v, func(now Chain) bool { return now.SettleNonce == f.Nonce }, conds...)
+	if err != nil {
+		return Fence{}, err
+	}
+	f.Chain = now
+	return f, nil
+}
+
+// commitChain gives a chain's record a new value, at the version read and under further conditions. Where a try's answer was
+// lost and a later one conflicts, mine tells of the record as it is then whether that was this call's own twin; twin
+// is that branch's name. ErrMoved: it was not.
+func (c *Catalog) commitChain(ctx context.Context, what, twin string, at ChainAt, v Chain, mine func(now Chain) bool, conds ...metastore.Cond) (ChainAt, error) {
+	var b batch
+	b.when(metastore.At(ChainKey(at.ID), at.Version))
+	b.when(conds...)
 	b.put(ChainKey(at.ID), v.encode())
 	ver, maybe, err := c.commit(ctx, what, b.done())
 	if err == nil {
-		f.Chain.Version = ver
-		return f, nil
+		return ChainAt{at.ID, v, ver}, nil
 	}
 	if !errors.Is(err, metastore.ErrConflict) {
-		return Fence{}, err
+		return ChainAt{}, err
 	}
 	if maybe {
 		now, err := c.ReadChain(ctx, at.ID)
 		if err != nil {
-			return Fence{}, err
+			return ChainAt{}, unsettled(maybe, err)
 		}
-		if now.Version != 0 && now.Chain.SettleNonce == f.Nonce {
-			c.branch("fence.twin")
-			f.Chain = now
-			return f, nil
+		if now.Version != 0 && mine(now.Chain) {
+			c.branch(twin)
+			return now, nil
 		}
 	}
-	return Fence{}, fmt.Errorf("%s: %w", what, ErrMoved)
+	return ChainAt{}, fmt.Errorf("%s: %w", what, ErrMoved)
 }
 
 // AnnounceSeals notes, before a run of the settle duty puts seals, up to which slot it will: the chain's
@@ -112,27 +124,7 @@ func (c *Catalog) AnnounceSeals(ctx context.Context, at ChainAt, windowEnd uint6
 	what := "announcing the seals of " + at.ID.String()
 	v := at.Chain
 	v.WindowEnd = windowEnd
-	var b batch
-	b.when(metastore.At(ChainKey(at.ID), at.Version))
-	b.put(ChainKey(at.ID), v.encode())
-	ver, maybe, err := c.commit(ctx, what, b.done())
-	if err == nil {
-		return ChainAt{at.ID, v, ver}, nil
-	}
-	if !errors.Is(err, metastore.ErrConflict) {
-		return ChainAt{}, err
-	}
-	if maybe {
-		now, err := c.ReadChain(ctx, at.ID)
-		if err != nil {
-			return ChainAt{}, err
-		}
-		if now.Version != 0 && now.Chain == v {
-			c.branch("seals.twin")
-			return now, nil
-		}
-	}
-	return ChainAt{}, fmt.Errorf("%s: %w", what, ErrMoved)
+	return c.commitChain(ctx, what, "seals.twin", at, v, func(now Chain) bool { return now == v })
 }
 
 // SealChain marks a fenced chain sealed: nothing can be committed to it any more.
@@ -144,27 +136,7 @@ func (c *Catalog) SealChain(ctx context.Context, at ChainAt, seal, windowEnd uin
 	what := "sealing " + at.ID.String()
 	v := at.Chain
 	v.State, v.Seal, v.WindowEnd, v.SealedAt = ChainSealed, seal, max(v.WindowEnd, windowEnd), unixMS(c.clk.Now())
-	var b batch
-	b.when(metastore.At(ChainKey(at.ID), at.Version))
-	b.put(ChainKey(at.ID), v.encode())
-	ver, maybe, err := c.commit(ctx, what, b.done())
-	if err == nil {
-		return ChainAt{at.ID, v, ver}, nil
-	}
-	if !errors.Is(err, metastore.ErrConflict) {
-		return ChainAt{}, err
-	}
-	if maybe {
-		now, err := c.ReadChain(ctx, at.ID)
-		if err != nil {
-			return ChainAt{}, err
-		}
-		if now.Version != 0 && now.Chain.State == ChainSealed && now.Chain.SettleNonce == v.SettleNonce {
-			c.branch("seal.twin")
-			return now, nil
-		}
-	}
-	return ChainAt{}, fmt.Errorf("%s: %w", what, ErrMoved)
+	return c.commitChain(ctx, what, "seal.twin", at, v, func(now Chain) bool { return now.State == ChainSealed && now.SettleNonce == v.SettleNonce })
 }
 
 // RearmSettle moves a chain's settle marker ahead, by at least MinRearm. It touches

@@ -26,13 +26,15 @@ type StreamView struct {
 // A crash before it leaves nothing, after it a whole, empty stream. No object is
 // involved. A late twin fails on the counter, so that it never revives a stream
 // that was deleted in between; the nonce in the identity tells a lost answer that
-// landed.
+// landed. metastore.ErrUnknown: an answer was lost, and what became of it could not be read.
 func (c *Catalog) CreateStream(ctx context.Context, name string, policy Policy) (v StreamView, created bool, err error) {
 	if err := errors.Join(CheckStreamName(name), CheckPolicy(policy)); err != nil {
 		return StreamView{}, false, err
 	}
 	nonce := c.clk.Rand()
 	shard := Shard(name)
+	lost := false
+	defer func() { err = unsettled(lost, err) }()
 	for round := 0; ; round++ {
 		recs, err := c.store.Get(ctx, NameKey(name), idsKey(shard))
 		if err != nil {
@@ -69,13 +71,14 @@ func (c *Catalog) CreateStream(ctx context.Context, name string, policy Policy) 
 			b.put(StreamKey(id), s.encode())
 			b.put(HeadKey(id), (&Head{}).encode())
 			b.put(MarkKey(id), Mark{}.encode())
-			ver, _, err := c.commit(ctx, fmt.Sprintf("creating stream %q", name), b.done())
+			ver, maybe, err := c.commit(ctx, fmt.Sprintf("creating stream %q", name), b.done())
 			if err == nil {
 				return StreamView{ID: id, Stream: s, StreamVersion: ver, HeadVersion: ver, MarkVersion: ver}, true, nil
 			}
 			if !errors.Is(err, metastore.ErrConflict) {
 				return StreamView{}, false, err
 			}
+			lost = lost || maybe
 			c.branch("create.conflict")
 		}
 		if err := c.pause(ctx, round); err != nil {

@@ -26,8 +26,10 @@ func (e *BeyondEndError) Error() string {
 // A crash before it leaves nothing; after it the records are invisible, and the
 // retention duty, which the marker announces, kills their spans. No object's watch
 // changes. A late twin fails on the mark.
-func (c *Catalog) TrimStream(ctx context.Context, id StreamID, upTo uint64) (Mark, error) {
+func (c *Catalog) TrimStream(ctx context.Context, id StreamID, upTo uint64) (_ Mark, err error) {
 	what := fmt.Sprintf("trimming stream %v to %d", id, upTo)
+	lost := false
+	defer func() { err = unsettled(lost, err) }()
 	for round := 0; ; round++ {
 		v, err := c.ReadStream(ctx, id)
 		if err != nil {
@@ -48,12 +50,14 @@ func (c *Catalog) TrimStream(ctx context.Context, id StreamID, upTo uint64) (Mar
 		b.when(metastore.At(StreamKey(id), v.StreamVersion), metastore.At(MarkKey(id), v.MarkVersion))
 		mark.moveRetention(&b, id, uint64(unixMS(c.clk.Now())))
 		b.put(MarkKey(id), mark.encode())
-		if _, _, err = c.commit(ctx, what, b.done()); err == nil {
+		_, maybe, err := c.commit(ctx, what, b.done())
+		if err == nil {
 			return mark, nil
 		}
 		if !errors.Is(err, metastore.ErrConflict) {
 			return Mark{}, err
 		}
+		lost = lost || maybe
 		c.branch("trimstream.conflict")
 		if err := c.pause(ctx, round); err != nil {
 			return Mark{}, err

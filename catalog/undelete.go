@@ -26,8 +26,10 @@ var ErrNameTaken = errors.New("the name belongs to another stream by now")
 // record, and change it: one of the two comes first, and the other finds it so. A late twin fails on the record.
 //
 // Errors: ErrNoStream: its records are gone, or never were. ErrTearing. ErrNameTaken.
-func (c *Catalog) UndeleteStream(ctx context.Context, id StreamID) (StreamView, error) {
+func (c *Catalog) UndeleteStream(ctx context.Context, id StreamID) (_ StreamView, err error) {
 	what := fmt.Sprintf("undeleting stream %v", id)
+	lost := false
+	defer func() { err = unsettled(lost, err) }()
 	for round := 0; ; round++ {
 		v, err := c.ReadAnyStream(ctx, id)
 		switch {
@@ -63,7 +65,7 @@ func (c *Catalog) UndeleteStream(ctx context.Context, id StreamID) (StreamView, 
 		if armed {
 			b.put(MarkKey(id), v.Mark.encode())
 		}
-		ver, _, err := c.commit(ctx, what, b.done())
+		ver, maybe, err := c.commit(ctx, what, b.done())
 		if err == nil {
 			if v.StreamVersion = ver; armed {
 				v.MarkVersion = ver
@@ -73,6 +75,7 @@ func (c *Catalog) UndeleteStream(ctx context.Context, id StreamID) (StreamView, 
 		if !errors.Is(err, metastore.ErrConflict) {
 			return StreamView{}, err
 		}
+		lost = lost || maybe
 		c.branch("undelete.conflict")
 		if err := c.pause(ctx, round); err != nil {
 			return StreamView{}, err
