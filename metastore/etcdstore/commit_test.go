@@ -37,7 +37,7 @@ func TestWhatACommitsErrorMeans(t *testing.T) {
 		{"an expired context of the member", status.Error(codes.DeadlineExceeded, "context deadline exceeded"), metastore.ErrUnknown},
 		{"no leader", rpctypes.ErrGRPCNoLeader, metastore.ErrUnavailable},
 		{"too much under way", rpctypes.ErrTooManyRequests, metastore.ErrUnavailable},
-		{"a full quota", rpctypes.ErrGRPCNoSpace, metastore.ErrUnavailable},
+		{"a full quota, after it was applied perhaps", rpctypes.ErrGRPCNoSpace, metastore.ErrUnknown},
 		{"no permission", rpctypes.ErrGRPCPermissionDenied, metastore.ErrUnavailable},
 		{"a dead lease", rpctypes.ErrGRPCLeaseNotFound, metastore.ErrSessionGone},
 		{"too large after all", rpctypes.ErrGRPCRequestTooLarge, metastore.ErrTooLarge},

@@ -13,14 +13,15 @@ import (
 
 // refusals are answers to a transaction that was not proposed, or whose application every
 // member refuses alike: nothing happened. Whatever is not listed may have happened.
+//
+// Not among them is rpctypes.ErrNoSpace: a member answers with it before it proposes anything, and where the alarm stands,
+// but also after it has applied a transaction that was let in before the quota ran out. The word is the same.
 var refusals = []error{
 	// The member has no leader and says so before it looks at the request. The same word never comes
 	// after a proposal.
 	rpctypes.ErrNoLeader,
 	// Too much is proposed and not yet applied.
 	rpctypes.ErrTooManyRequests,
-	// The quota is used up, or a member raised the alarm. Transactions that only delete pass.
-	rpctypes.ErrNoSpace,
 	// Who asks is not known, or may not. Somebody changes users while Nova runs: it may be well again soon.
 	rpctypes.ErrUserEmpty, rpctypes.ErrUserNotFound, rpctypes.ErrAuthFailed, rpctypes.ErrPermissionDenied,
 	rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision,
