@@ -82,7 +82,9 @@ func (s *Store) probeOnce(ctx context.Context) error {
 	return err
 }
 
-// checkVersion refuses members older than 3.5, whose leases and reads after a change of the leader were wrong.
+// checkVersion refuses members older than 3.5, whose leases and reads after a change of the leader were wrong. It asks those
+// that answer, once: to ask again, when a session opens say, would wait for members that are down at just the moment
+// at which a star that lost its session wants another, and a star that stopped for it would be no better off. docs/etcd.md says so.
 func (s *Store) checkVersion(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.opts.CallTimeout)
 	defer cancel()
