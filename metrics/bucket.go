@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -25,6 +26,20 @@ func (m *Metrics) Bucket(b objstore.Bucket, role Role) objstore.Bucket {
 		w.ops[op] = labels("op", bucketOp(op).String(), "role", string(role))
 	}
 	return w
+}
+
+// StoreClock has how far the clock of the bucket's store is behind read at each scrape.
+func (m *Metrics) StoreClock(behind func() time.Duration) error {
+	_, err := m.meter.Float64ObservableGauge(ObjstoreClock, metric.WithUnit("s"),
+		metric.WithDescription("How far the clock of the bucket's store is behind this node's."),
+		metric.WithFloat64Callback(func(_ context.Context, o metric.Float64Observer) error {
+			o.Observe(behind().Seconds())
+			return nil
+		}))
+	if err != nil {
+		return fmt.Errorf("metrics: %w", err)
+	}
+	return nil
 }
 
 type bucketOp int

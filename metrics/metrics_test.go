@@ -306,6 +306,7 @@ func everything(t *testing.T) *rig {
 	})})
 	require.NoError(t, err)
 	require.NoError(t, r.Auditor(a))
+	require.NoError(t, r.StoreClock(func() time.Duration { return 3 * time.Second }))
 	ops := []metastore.Op{metastore.Put(catalog.DueKey(catalog.Reap, 1, "settled!y"), nil)}
 	for i := range 10 {
 		ops = append(ops, metastore.Put(catalog.DueKey(catalog.Reap, uint64(clk.Now().Add(time.Hour).UnixMilli()), fmt.Sprintf("settled!%d", i)), nil))

@@ -24,6 +24,7 @@ const (
 	ObjstoreRequests = "nova.objstore.requests"
 	ObjstoreBytes    = "nova.objstore.bytes"
 	ObjstoreLatency  = "nova.objstore.latency"
+	ObjstoreClock    = "nova.objstore.clock.behind"
 
 	AppendRecords = "nova.star.append.records"
 	AppendBytes   = "nova.star.append.bytes"

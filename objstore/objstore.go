@@ -29,6 +29,8 @@ var (
 	ErrExpired = errors.New("objstore: past the put's deadline")
 	// ErrBadKey: the key is not a legal one; no effect.
 	ErrBadKey = errors.New("objstore: illegal key")
+	// ErrNoBucket: there is no bucket of that name; no effect.
+	ErrNoBucket = errors.New("objstore: no such bucket")
 	// ErrTooLarge: the body exceeds MaxObjectBytes; no effect.
 	ErrTooLarge = errors.New("objstore: object too large")
 )

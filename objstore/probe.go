@@ -37,10 +37,25 @@ func (e *ProbeError) Error() string {
 
 func (e *ProbeError) Unwrap() error { return e.Err }
 
+// probeError is what a step that failed lacks: needs, unless the error itself says what.
+func probeError(step, needs string, err error) *ProbeError {
+	switch {
+	case errors.Is(err, ErrNoBucket):
+		needs = needsBucket
+	case errors.Is(err, ErrExpired):
+		needs = needsClock // what was to be good for a minute
+	}
+	return &ProbeError{step, needs, err}
+}
+
+// clocked is a bucket by whose own clock puts expire. CheckClock is an error where that was too far behind
+// when the bucket last told it, so that puts were taken past their NotAfter.
+type clocked interface{ CheckClock() error }
+
 // Probe finds out at start-up whether a bucket does what Nova needs of it, under the
 // scratch key probe/{name}: a put overwrites what an earlier probe left, a put if-absent
 // refuses a second writer and accepts a first one, reads and ranged reads give the bytes that
-// were put, and a delete removes them. It leaves no object; a crash leaves one at
+// were put, a delete removes them, and the store's clock, where puts expire by it, is not behind. It leaves no object; a crash leaves one at
 // most, of a few bytes, which the next probe of that name overwrites.
 //
 // A surprise may be the work of another process that starts under the same name, or
@@ -82,6 +97,8 @@ const (
 	needsRanges      = "reads of byte ranges (on S3: the Range header)"
 	needsAbsence     = "a missing object to be told from one that may not be read (on S3: s3:ListBucket)"
 	needsConsistency = "a read to see the last write or delete that was answered"
+	needsBucket      = "the bucket to be there: create it, or see to its name, its region and the endpoint"
+	needsClock       = "clocks that agree: it is by the store's that a put expires. Set both right, by NTP"
 )
 
 var (
@@ -99,8 +116,15 @@ func probeOnce(ctx context.Context, clk clock.Clock, b Bucket, key string) error
 	}
 
 	over := body()
-	if err := put(over, false); err != nil {
-		return &ProbeError{"put", needsWrite, err}
+	err := put(over, false)
+	if c, ok := b.(clocked); ok {
+		// Before the put's own error, which may be a store's that takes the request for one of the future.
+		if late := c.CheckClock(); late != nil {
+			return probeError("clock of the store", needsClock, late)
+		}
+	}
+	if err != nil {
+		return probeError("put", needsWrite, err)
 	}
 	if err := probeSecondWriter(put(body(), true)); err != nil {
 		return err
@@ -113,7 +137,7 @@ func probeOnce(ctx context.Context, clk clock.Clock, b Bucket, key string) error
 	}
 	first := body()
 	if err := put(first, true); err != nil {
-		return &ProbeError{"put if-absent", needsConditional, err}
+		return probeError("put if-absent", needsConditional, err)
 	}
 	if err := probeSecondWriter(put(body(), true)); err != nil {
 		return err
@@ -132,32 +156,32 @@ func probeSecondWriter(err error) error {
 	case err == nil:
 		err = errNotRefused
 	}
-	return &ProbeError{"put if-absent over an object", needsConditional, err}
+	return probeError("put if-absent over an object", needsConditional, err)
 }
 
 // probeReads checks that the object is body.
 func probeReads(ctx context.Context, b Bucket, key string, body []byte) error {
 	got, err := b.Get(ctx, key, 0, -1)
 	if err != nil {
-		return &ProbeError{"read", needsRead, err}
+		return probeError("read", needsRead, err)
 	}
 	if !bytes.Equal(got, body) {
-		return &ProbeError{"read", needsConsistency, errOtherBytes}
+		return probeError("read", needsConsistency, errOtherBytes)
 	}
 	const off, n = 11, 5
 	part, err := b.Get(ctx, key, off, n)
 	if err != nil {
-		return &ProbeError{"ranged read", needsRanges, err}
+		return probeError("ranged read", needsRanges, err)
 	}
 	if !bytes.Equal(part, body[off:off+n]) {
-		return &ProbeError{"ranged read", needsRanges, errOtherBytes}
+		return probeError("ranged read", needsRanges, errOtherBytes)
 	}
 	info, err := b.Stat(ctx, key)
 	if err == nil && info.Size != int64(len(body)) {
 		err = fmt.Errorf("an object of %d bytes is said to have %d", len(body), info.Size)
 	}
 	if err != nil {
-		return &ProbeError{"stat", needsStat, err}
+		return probeError("stat", needsStat, err)
 	}
 	return nil
 }
@@ -166,17 +190,17 @@ func probeReads(ctx context.Context, b Bucket, key string, body []byte) error {
 func probeDelete(ctx context.Context, b Bucket, key string) error {
 	errs := b.Delete(ctx, []string{key})
 	if len(errs) != 1 {
-		return &ProbeError{"delete", needsDelete, fmt.Errorf("%d answers to one key", len(errs))}
+		return probeError("delete", needsDelete, fmt.Errorf("%d answers to one key", len(errs)))
 	}
 	if errs[0] != nil {
-		return &ProbeError{"delete", needsDelete, errs[0]}
+		return probeError("delete", needsDelete, errs[0])
 	}
 	_, err := b.Get(ctx, key, 0, -1)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return nil
 	case err == nil:
-		return &ProbeError{"read after the delete", needsConsistency, errStillThere}
+		return probeError("read after the delete", needsConsistency, errStillThere)
 	}
-	return &ProbeError{"read after the delete", needsAbsence, err}
+	return probeError("read after the delete", needsAbsence, err)
 }

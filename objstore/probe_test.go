@@ -146,6 +146,9 @@ func TestProbeRefuses(t *testing.T) {
 		err    error
 	}{
 		"may not write":       {deny("put"), "put", "s3:PutObject", denied},
+		"no bucket":           {newFlawed(func(string, objstore.PutOptions, int) (bool, error) { return false, objstore.ErrNoBucket }), "put", "create it", objstore.ErrNoBucket},
+		"expires at once":     {newFlawed(func(string, objstore.PutOptions, int) (bool, error) { return false, objstore.ErrExpired }), "put", "clocks", objstore.ErrExpired},
+		"clock behind":        {lateClock{newFlawed(nil)}, "clock of the store", "clocks", errLateClock},
 		"may not read":        {deny("get"), "read", "s3:GetObject", denied},
 		"may not read ranges": {deny("range"), "ranged read", "byte ranges", denied},
 		"may not stat":        {deny("stat"), "stat", "s3:GetObject", denied},
@@ -198,6 +201,13 @@ func TestProbeRefuses(t *testing.T) {
 		})
 	}
 }
+
+// lateClock is a bucket of a store whose clock is behind.
+type lateClock struct{ *flawedBucket }
+
+var errLateClock = errors.New("it is 3h behind")
+
+func (lateClock) CheckClock() error { return errLateClock }
 
 // ignoresCondition overwrites whatever is there.
 type ignoresCondition struct{ *flawedBucket }

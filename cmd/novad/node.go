@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nova-store/nova/api/service"
 	"github.com/nova-store/nova/auditor"
@@ -128,6 +129,11 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	var err error
 	if n.metrics, err = metrics.New(clk); err != nil {
 		return err
+	}
+	if s, ok := n.bucket.(interface{ ClockBehind() time.Duration }); ok {
+		if err := n.metrics.StoreClock(s.ClockBehind); err != nil {
+			return err
+		}
 	}
 	store := &armWatch{n.store, n.armed}
 	n.cat = catalog.New(n.metrics.Store(store, metrics.Serving), clk, cfg.Timing, nil)

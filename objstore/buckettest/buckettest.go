@@ -112,7 +112,7 @@ func (s *suite) putWith(key string, body []byte, opt objstore.PutOptions) (err e
 func Matches(err error) (typed []error) {
 	for _, e := range []error{
 		objstore.ErrExists, objstore.ErrNotFound, objstore.ErrUnknown, objstore.ErrThrottled, objstore.ErrUnavailable,
-		objstore.ErrExpired, objstore.ErrBadKey, objstore.ErrTooLarge,
+		objstore.ErrExpired, objstore.ErrNoBucket, objstore.ErrBadKey, objstore.ErrTooLarge,
 	} {
 		if errors.Is(err, e) {
 			typed = append(typed, e)

@@ -76,8 +76,8 @@ type Options struct {
 	UploadTimeout time.Duration
 	// Connections bounds how many are open at once. 0: DefaultConnections.
 	Connections int
-	// MaxClockSkew is how far the store's clock may be behind this node's before that is worth a warning: it is by
-	// the store's clock that a put expires. Answers tell it in whole seconds.
+	// MaxClockSkew is how far the store's clock may be behind this node's: it is by the store's clock that a put expires.
+	// More is refused by CheckClock, at the start, and is worth a warning later. Answers tell it in whole seconds, and two more are let pass.
 	MaxClockSkew time.Duration
 	// Clock is the time that NotAfter is of. Nil: the real one.
 	Clock clock.Clock
@@ -93,7 +93,7 @@ type Bucket struct {
 	prefix  string // "" or with a "/" at its end
 	timeout time.Duration
 	skew    time.Duration
-	behind  atomic.Bool // the store's clock was, when last seen
+	late    atomic.Int64 // how far the store's clock was behind when last seen, a time.Duration
 	clk     clock.Clock
 	log     *slog.Logger
 	client  *s3.Client
@@ -219,7 +219,8 @@ func open(ctx context.Context, o Options) (*Bucket, error) {
 			so.BaseEndpoint = aws.String(o.Endpoint)
 		}
 		so.UsePathStyle = o.PathStyle
-		// Stores that know no other checksums than MD5 are served, too: the format has its own.
+		// The format has its own checksums, and puts a Content-MD5. A delete of many keys is the one request that S3 wants a checksum
+		// of, and the SDK sends CRC32: a store that knows MD5 alone refuses it, and so is refused by the probe.
 		so.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		so.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	})

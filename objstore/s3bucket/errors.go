@@ -22,6 +22,7 @@ const (
 	codeAborted      = "OperationAborted"
 	codeFolder       = "ExistingObjectIsDirectory" // versitygw: a delete next to the put empties the folder
 	codeNoKey        = "NoSuchKey"
+	codeNoBucket     = "NoSuchBucket"
 	codeRange        = "InvalidRange"
 	codeDenied       = "AccessDenied"
 	codeExpired      = "ExpiredRequest"
@@ -43,18 +44,36 @@ type apiError struct {
 	status  int
 	code    string // empty: the body was none of S3's
 	message string
+	// request and host are the store's own names of the request, by which whoever runs it finds it. Amazon's support asks for
+	// both. Empty: none were told.
+	request, host string
 }
 
 func (e *apiError) Error() string {
-	if e.code == "" {
-		return fmt.Sprintf("status %d", e.status)
+	s := fmt.Sprintf("status %d", e.status)
+	if e.request != "" {
+		s += ", request id " + e.request
 	}
-	return fmt.Sprintf("%s: %s (status %d)", e.code, e.message, e.status)
+	if e.host != "" {
+		s += ", host id " + e.host
+	}
+	if e.code == "" {
+		return s
+	}
+	return fmt.Sprintf("%s: %s (%s)", e.code, e.message, s)
+}
+
+// shorten bounds what a store says, for the log.
+func shorten(s string) string {
+	if len(s) > maxErrorMessage {
+		s = strings.ToValidUTF8(s[:maxErrorMessage], "") + "…"
+	}
+	return s
 }
 
 // readError reads the answer to a put that was not successful.
 func readError(resp *http.Response) (*apiError, error) {
-	e := &apiError{status: resp.StatusCode}
+	e := &apiError{status: resp.StatusCode, request: shorten(resp.Header.Get("X-Amz-Request-Id")), host: shorten(resp.Header.Get("X-Amz-Id-2"))}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBytes))
 	if err != nil {
 		return nil, fmt.Errorf("read the answer of status %d: %w", resp.StatusCode, err)
@@ -65,10 +84,7 @@ func readError(resp *http.Response) (*apiError, error) {
 		Message string
 	}
 	if xml.Unmarshal(body, &doc) == nil {
-		e.code, e.message = doc.Code, doc.Message
-		if len(e.message) > maxErrorMessage {
-			e.message = strings.ToValidUTF8(e.message[:maxErrorMessage], "") + "…"
-		}
+		e.code, e.message = doc.Code, shorten(doc.Message)
 	}
 	return e, nil
 }
@@ -119,6 +135,8 @@ func readErrorOf(err error) error {
 		return nil
 	case code == codeNoKey:
 		return fmt.Errorf("%w: %w", objstore.ErrNotFound, err)
+	case code == codeNoBucket:
+		return fmt.Errorf("%w: %w", objstore.ErrNoBucket, err)
 	case throttles(code):
 		return fmt.Errorf("%w: %w", objstore.ErrThrottled, err)
 	case code == "", code == codeInternal, code == codeUnavailable, code == codeTimeout:

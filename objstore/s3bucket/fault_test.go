@@ -75,6 +75,7 @@ func TestPutOutcomes(t *testing.T) {
 		"slow down":        {say(503, "SlowDown", "Please reduce"), 1, objstore.ErrThrottled, objstore.ErrThrottled, objstore.ErrThrottled},
 		"too many":         {say(429, "TooManyRequests", "Please reduce"), 1, objstore.ErrThrottled, objstore.ErrThrottled, objstore.ErrThrottled},
 		"expired":          {say(403, "AccessDenied", "Request has expired."), 1, objstore.ErrExpired, objstore.ErrExpired, objstore.ErrExpired},
+		"no bucket":        {say(404, "NoSuchBucket", "The specified bucket does not exist"), 1, objstore.ErrNoBucket, objstore.ErrNoBucket, objstore.ErrNoBucket},
 		"forbidden":        {say(403, "AccessDenied", "Access Denied"), 1, errAny, errAny, errAny},
 		"no such header":   {say(501, "NotImplemented", "A header you provided"), 1, errAny, errAny, errAny},
 		"conflict":         {say(409, "ConditionalRequestConflict", "try again"), busyTries, objstore.ErrThrottled, objstore.ErrThrottled, objstore.ErrThrottled},
@@ -223,11 +224,47 @@ func TestClockOfTheStore(t *testing.T) {
 	for _, c := range []struct {
 		late     time.Duration
 		warnings int
-	}{{0, 0}, {time.Second, 0}, {-time.Hour, 0}, {6 * time.Second, 1}, {time.Hour, 1}, {0, 1}, {time.Minute, 2}} {
+		behind   bool
+	}{{0, 0, false}, {time.Second, 0, false}, {-time.Hour, 0, false}, {6 * time.Second, 1, true}, {time.Hour, 1, true}, {0, 1, false}, {time.Minute, 2, true}} {
 		late.Store(int64(c.late))
 		require.NoError(t, b.Put(t.Context(), "a", nil, inTime(false)))
 		require.Equal(t, c.warnings, strings.Count(log.String(), "clock is behind"), "%v late", c.late)
+		require.Equal(t, c.behind, b.CheckClock() != nil)
+		require.InDelta(t, max(c.late-dateResolution, 0), b.ClockBehind(), float64(dateResolution))
 	}
+}
+
+// At start-up it is refused.
+func TestProbeRefusesAClockBehind(t *testing.T) {
+	for late, refused := range map[time.Duration]bool{3 * time.Hour: true, 0: false, -10 * time.Minute: false} {
+		o := optionsAt(t, memoryServer(t, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Date", time.Now().Add(-late).UTC().Format(http.TimeFormat))
+				next.ServeHTTP(w, r)
+			})
+		}))
+		o.MaxClockSkew = 2 * time.Second
+		err := objstore.Probe(t.Context(), restless{}, openTest(t, o), "star-1")
+		if !refused {
+			require.NoError(t, err, "%v late", late)
+			continue
+		}
+		require.ErrorContains(t, err, "clock of the store: it is 2h59m")
+		require.ErrorContains(t, err, "the clock skew allows 2s")
+		require.NotContains(t, err.Error(), "\n")
+	}
+}
+
+// Whoever runs the store finds a request by what it calls it.
+func TestErrorsNameTheRequest(t *testing.T) {
+	b, _ := faulty(t, func(w http.ResponseWriter, r *http.Request, _ http.Handler, _ int64) bool {
+		w.Header().Set("x-amz-request-id", "4442587FB7D0A2F9")
+		w.Header().Set("x-amz-id-2", "vlR7PnpV2Ce81l0PRw6jlUpck7Jo5ZsQjryTjKlc5aLWGVHPZLj5NeC6qMa0emYBDXOo6QBU0Wo=")
+		answer(w, http.StatusForbidden, codeDenied, "Access Denied")
+		return true
+	})
+	err := b.Put(t.Context(), "a", nil, inTime(true))
+	require.ErrorContains(t, err, "AccessDenied: Access Denied (status 403, request id 4442587FB7D0A2F9, host id vlR7PnpV2Ce81l0")
 }
 
 // A store that ignores the condition is refused at start-up, and so is one without ranges.
@@ -297,9 +334,11 @@ func TestMissingBucketIsNoMissingObject(t *testing.T) {
 	b := openTest(t, o)
 	_, err := b.Get(t.Context(), "a", 0, -1)
 	require.ErrorContains(t, err, "NoSuchBucket")
+	require.ErrorIs(t, err, objstore.ErrNoBucket)
 	require.NotErrorIs(t, err, objstore.ErrNotFound)
 	_, err = b.Stat(t.Context(), "a")
 	require.ErrorContains(t, err, "NoSuchBucket")
+	require.ErrorIs(t, err, objstore.ErrNoBucket)
 	require.NotErrorIs(t, err, objstore.ErrNotFound)
 }
 

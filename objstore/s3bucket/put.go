@@ -24,6 +24,8 @@ const (
 	busyTries = 5
 	// busyPause is the first pause between two of them, up to; it doubles.
 	busyPause = 10 * time.Millisecond
+	// dateResolution is how old the date of an answer may be.
+	dateResolution = 2 * time.Second
 	// longestExpiry of a presigned request is S3's.
 	longestExpiry = 7 * 24 * time.Hour
 )
@@ -77,6 +79,9 @@ func (b *Bucket) put(ctx context.Context, key string, body []byte, opt objstore.
 		case expired:
 			return fmt.Errorf("%w: %w", objstore.ErrExpired, answer)
 		case refused:
+			if answer.code == codeNoBucket {
+				return fmt.Errorf("%w: %w", objstore.ErrNoBucket, answer)
+			}
 			return answer
 		case unclear:
 			return b.decide(ctx, key, body, opt, answer)
@@ -141,12 +146,13 @@ func (b *Bucket) send(ctx context.Context, signed *v4.PresignedHTTPRequest, body
 			req.Header[name] = values
 		}
 	}
+	sent := b.clk.Now()
 	resp, err := b.http.Do(req)
 	if err != nil {
 		return nil, withoutURL(err)
 	}
 	defer resp.Body.Close()
-	b.compareClocks(resp.Header.Get("Date"))
+	b.compareClocks(sent, resp.Header.Get("Date"))
 	if resp.StatusCode == http.StatusOK {
 		_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxErrorBytes)) // so that the connection is used again
 		return nil, nil
@@ -158,20 +164,35 @@ func (b *Bucket) send(ctx context.Context, signed *v4.PresignedHTTPRequest, body
 	return answer, nil
 }
 
-// compareClocks warns, once each time it begins, that the store's clock is further behind than the graces count
-// with: it then takes puts for longer than it should.
-func (b *Bucket) compareClocks(date string) {
+// compareClocks notes how far the store's clock is behind this node's, by the date of an answer to a request that was sent at a
+// time of this node's. It warns, once each time it begins, that this is more than the graces count
+// with: the store then takes puts for longer than it should.
+func (b *Bucket) compareClocks(sent time.Time, date string) {
 	theirs, err := http.ParseTime(date)
 	if err != nil {
 		return
 	}
-	// The date was rounded down, and is up to a second old: some servers write it down once a second.
-	late := b.clk.Now().Sub(theirs) - 2*time.Second
-	behind := late > b.skew
-	if b.behind.Swap(behind) != behind && behind {
+	// Not compared with the time of the answer, since a slow one is not a slow clock. The date was rounded down, and is up
+	// to a second old: some servers write it down once a second.
+	late := max(sent.Sub(theirs)-dateResolution, 0)
+	was := time.Duration(b.late.Swap(int64(late)))
+	if was <= b.skew && late > b.skew {
 		b.log.Warn("the store's clock is behind this node's by more than the clock skew allows: set both right", "bucket", b.name,
 			"behind", late.Round(time.Second), "max_clock_skew", b.skew)
 	}
+}
+
+// ClockBehind tells how far the store's clock was behind this node's at the latest put that was answered, to within
+// two seconds, and never too far. 0 where it is not behind, or no date was told.
+func (b *Bucket) ClockBehind() time.Duration { return time.Duration(b.late.Load()) }
+
+// CheckClock is an error where the store's clock was further behind at the latest put than Options.MaxClockSkew: it takes puts past
+// their NotAfter, on which all graces rest. objstore.Probe asks.
+func (b *Bucket) CheckClock() error {
+	if late := b.ClockBehind(); late > b.skew {
+		return fmt.Errorf("it is %v behind this node's, and the clock skew allows %v", late.Round(time.Second), b.skew)
+	}
+	return nil
 }
 
 // decide finds out what became of a put whose answer does not tell, by reading back and comparing. cause matches none
