@@ -105,7 +105,10 @@ func TestServerKilled(t *testing.T) {
 	}
 	for _, after := range []int64{writers * each / 3, writers * each * 2 / 3} {
 		require.Eventually(t, func() bool { return answered.Load() >= after }, time.Minute, time.Millisecond)
+		before := unknown.Load()
 		m.kill()
+		// A put that meets it finds nobody to read back from, as long as it takes.
+		require.Eventually(t, func() bool { return unknown.Load() > before || answered.Load() == writers*each }, time.Minute, time.Millisecond)
 		m.start()
 	}
 	all.Wait()
