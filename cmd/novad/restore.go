@@ -16,6 +16,7 @@ import (
 	"github.com/nova-store/nova/backup"
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/metastore/etcdstore"
 	"github.com/nova-store/nova/metastore/pebblestore"
 	"github.com/nova-store/nova/objstore/dirbucket"
@@ -23,10 +24,13 @@ import (
 
 // restoreCmd makes a data directory's metadata from a backup.
 type restoreCmd struct {
-	File      string `arg:"" help:"The backup."`
-	Data      string `help:"Data directory of the node, which must not run: its bucket/ stays, its meta/ must not be there, or be empty." required:"" placeholder:"DIR"`
-	Metastore string `help:"Where the node's metadata lives, if not in meta/ of it: pebble:DIR." placeholder:"WHERE" env:"-"`
-	Output    string `help:"How to tell the result: text or json." enum:"text,json" default:"text" env:"-"`
+	File          string `arg:"" optional:"" help:"The backup."`
+	Data          string `help:"Data directory of the node, which must not run: its bucket/ stays, its meta/ must not be there, or be empty." placeholder:"DIR"`
+	Metastore     string `help:"Where the node's metadata lives, if not in meta/ of it: pebble:DIR; with --begin-timeline etcd://HOST,HOST/PREFIX." placeholder:"WHERE" env:"-"`
+	BeginTimeline bool   `help:"Instead of a backup: make metadata in etcd, which etcd's own snapshot was restored to, ready for nodes to be started on." env:"-"`
+	Output        string `help:"How to tell the result: text or json." enum:"text,json" default:"text" env:"-"`
+
+	etcdFlags
 }
 
 // Help is shown by novad restore --help.
@@ -36,7 +40,10 @@ what was trimmed or deleted since is there again, as far as the bucket still has
 names that nothing since the backup can have. Metadata that is there already is never touched: move it aside first.
 
 A restore that was cut anywhere has changed nothing, and is begun anew. Afterwards run novad verify --data-dir DIR, which
-tells what the bucket lacks, with --list also what is left of the time since. See docs/backup.md.`
+tells what the bucket lacks, with --list also what is left of the time since. See docs/backup.md.
+
+Metadata in etcd is restored by etcd's own tools, and then, before any node is started, made ready with
+novad restore --metastore etcd://HOST,HOST/PREFIX --begin-timeline. See docs/etcd.md.`
 }
 
 // restored is the output as JSON.
@@ -47,8 +54,20 @@ type restored struct {
 
 // Run restores.
 func (c *restoreCmd) Run(p *process) error {
-	if strings.HasPrefix(c.Metastore, etcdstore.Scheme) {
-		return usagef("--metastore=%s: metadata in etcd is restored by etcdctl snapshot restore", c.Metastore)
+	etcd := strings.HasPrefix(c.Metastore, etcdstore.Scheme)
+	switch {
+	case c.BeginTimeline && !etcd:
+		return usagef("--begin-timeline is for metadata in etcd, --metastore=etcd://HOST,HOST/PREFIX: in Pebble a restore does it by itself")
+	case c.BeginTimeline && c.File != "":
+		return usagef("--begin-timeline takes no backup: etcdutl has restored etcd's snapshot before")
+	case c.BeginTimeline:
+		return c.shared(p)
+	case etcd:
+		return usagef("--metastore=%s: metadata in etcd is restored by etcdctl snapshot restore, and then made ready with --begin-timeline", c.Metastore)
+	case c.etcdFlags.given():
+		return usagef("flags of etcd (--etcd-…) need --metastore=etcd://… and --begin-timeline")
+	case c.File == "" || c.Data == "":
+		return usagef("a backup and --data are needed: novad restore FILE --data DIR")
 	}
 	at, err := (&storageFlags{Metastore: c.Metastore}).storage(false, "")
 	if err != nil {
@@ -71,6 +90,44 @@ func (c *restoreCmd) Run(p *process) error {
 		text += fmt.Sprintf("; what was deleted since %s the bucket may lack: see novad verify --data-dir %s", h.WholeUntil.Format(time.RFC3339), c.Data)
 	}
 	return printLine(p.stdout, text)
+}
+
+// shared begins a time line of its own in a store that nodes share, which was restored by other means.
+func (c *restoreCmd) shared(p *process) (err error) {
+	at, err := c.config(c.Metastore)
+	if err != nil {
+		return err
+	}
+	store, err := at.open(p.ctx, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return &usageError{err}
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	if err := beginTimeline(p.ctx, store); err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(p.stdout, map[string]string{"metastore": c.Metastore})
+	}
+	return printLine(p.stdout, fmt.Sprintf("%s has a time line of its own: start its nodes", c.Metastore))
+}
+
+// beginTimeline makes a restored store ready to serve from, while no node runs on it: one that did would hold a chain or an id of the
+// time line that ends here. Run twice, or on a store that was not restored, it leaves a gap in the numbers and nothing else.
+func beginTimeline(ctx context.Context, store metastore.Store) error {
+	cat := catalog.New(store, clock.NewReal(), catalog.DefaultTiming(false), nil)
+	running, err := whoRuns(ctx, cat)
+	switch {
+	case err != nil:
+		return err
+	case len(running) > 0:
+		return usagef("--begin-timeline: %s run, or did until a moment ago: stop every node first", strings.Join(running, ", "))
+	}
+	err = cat.BeginTimeline(ctx)
+	if errors.Is(err, catalog.ErrStarLive) || errors.Is(err, catalog.ErrCorruptValue) {
+		return &usageError{err}
+	}
+	return err
 }
 
 // restoration is a restore under way. Each of its steps may be the last one; the next restoration begins anew:

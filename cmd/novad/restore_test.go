@@ -86,6 +86,32 @@ func TestRestoreCutAnywhere(t *testing.T) {
 	}
 }
 
+// What a store on etcd needs after its snapshot was restored: numbers that the lost time line never had, and no node that runs.
+func TestATimelineBeginsInASharedStore(t *testing.T) {
+	var usage *usageError
+	meta := filepath.Join(t.TempDir(), "meta")
+	store, err := pebblestore.Open(meta, pebblestore.Options{})
+	require.NoError(t, err)
+	require.ErrorAs(t, beginTimeline(t.Context(), store), &usage, "nothing of Nova's is there, as where the prefix is another")
+	cat := catalog.New(store, clock.NewReal(), catalog.DefaultTiming(true), nil)
+	require.NoError(t, cat.EnsureFormat(t.Context()))
+	_, _, err = cat.CreateStream(t.Context(), "s", catalog.Policy{})
+	require.NoError(t, err)
+
+	session, err := store.OpenSession(t.Context(), time.Minute)
+	require.NoError(t, err)
+	for _, key := range []string{catalog.RouteKey("a"), catalog.MemberKey("x")} {
+		_, err = store.Commit(t.Context(), metastore.Batch{Ops: []metastore.Op{metastore.PutUnder(session.ID(), key, []byte{1})}})
+		require.NoError(t, err)
+		require.ErrorAs(t, beginTimeline(t.Context(), store), &usage, key)
+		_, err = store.Commit(t.Context(), metastore.Batch{Ops: []metastore.Op{metastore.Delete(key)}})
+		require.NoError(t, err)
+	}
+	require.NoError(t, beginTimeline(t.Context(), store))
+	require.NoError(t, store.Close())
+	restoredStream(t, meta)
+}
+
 func TestOneRestoreAtATime(t *testing.T) {
 	file, meta := madeBackup(t), filepath.Join(t.TempDir(), "meta")
 	r, err := newRestoration(file, meta, "")

@@ -118,32 +118,32 @@ func (c *verifyCmd) shared(ctx context.Context, o verify.Options) (rep verify.Re
 	clk := clock.NewReal()
 	cat := catalog.New(store, clk, catalog.DefaultTiming(false), nil)
 	if o.List {
-		if err := nobodyRuns(ctx, cat); err != nil {
+		switch running, err := whoRuns(ctx, cat); {
+		case err != nil:
 			return rep, err
+		case len(running) > 0:
+			return rep, usagef("--list: %s run, or did until a moment ago: while a node runs, objects rightly exist a moment before their records do", strings.Join(running, ", "))
 		}
 	}
 	return verify.Run(ctx, cat, bucket, clk, o)
 }
 
-// nobodyRuns refuses a listing while a node has a session.
-func nobodyRuns(ctx context.Context, cat *catalog.Catalog) error {
-	members, err := cat.Roster(ctx)
+// whoRuns names the nodes that have a session, or had one until a moment ago.
+func whoRuns(ctx context.Context, cat *catalog.Catalog) ([]string, error) {
+	names, err := cat.Roster(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	chains, err := cat.Chains(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, c := range chains {
 		if c.Live {
-			members = append(members, c.ID.Star)
+			names = append(names, c.ID.Star)
 		}
 	}
-	if len(members) > 0 {
-		return usagef("--list: %s run, or did until a moment ago: while a node runs, objects rightly exist a moment before their records do", strings.Join(members, ", "))
-	}
-	return nil
+	return names, nil
 }
 
 // verifyDir checks the data directory of a node that does not run. It takes the locks that a node

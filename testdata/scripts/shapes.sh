@@ -147,6 +147,8 @@ until_ok "everything is settled again" settled "$b"
 tail -1 "$work/out"
 if "$novad" verify --metastore "$NOVA_METASTORE" --list >"$work/out" 2>&1; then fail "a bucket was listed while nodes run"; fi
 grep -q ' run, or did' "$work/out" || fail "another refusal: $(cat "$work/out")"
+if "$novad" restore --metastore "$NOVA_METASTORE" --begin-timeline >"$work/out" 2>&1; then fail "a time line was begun under running nodes"; fi
+grep -q ' run, or did' "$work/out" || fail "another refusal: $(cat "$work/out")"
 kill "$a_pid" "$b_pid" "$y_pid"
 wait "$a_pid" || fail "star a ended with status $?"
 wait "$b_pid" || fail "star b ended with status $?"
@@ -155,4 +157,15 @@ pids=()
 "$novad" verify --metastore "$NOVA_METASTORE" --list >"$work/out" || fail "verify of what is stopped: $(cat "$work/out")"
 grep -q 'objects listed' "$work/out" || fail "nothing was listed: $(cat "$work/out")"
 tail -1 "$work/out"
+
+# As after etcd's snapshot was restored: numbers begin anew beyond the lost time line's, and all that was kept is read.
+"$novad" restore --metastore "$NOVA_METASTORE" --begin-timeline || fail "a time line of its own"
+"$novad" verify --metastore "$NOVA_METASTORE" --list >"$work/out" || fail "verify of another time line: $(cat "$work/out")"
+node c --star b
+until_ok "a star serves in it" answers "$c/readyz" 200
+"$novad" chains --server "$c" --output json | grep -q '"epoch":[0-9]\{10,\}' || fail "the epoch: $("$novad" chains --server "$c" --output json)"
+echo 5000 | "$novad" append s --server "$c" >/dev/null
+[ "$("$novad" read s --server "$c" | wc -l)" = 823 ] || fail "$("$novad" read s --server "$c" | wc -l) records, not 823"
+kill "$c_pid"; wait "$c_pid" || fail "star c ended with status $?"
+pids=()
 echo "shapes: all held"
