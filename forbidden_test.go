@@ -45,6 +45,7 @@ func exceptions() []exception {
 	return []exception{
 		{"verify", "(*run).list", ruleBucketList, "the operator's report of a stopped data directory: docs/adr/0017-verify-lists.md"},
 		{"auditor", "(*bucket).list", ruleBucketList, "the sweep of what a retired star left: auditor/decommission.go"},
+		{"cmd/novad", "refuseUsedBucket", ruleBucketList, "one look when metadata is made: docs/adr/0023-one-look-at-a-used-bucket.md"},
 		{"auditor", "(*backoff).failed", ruleMapRange, "it deletes every entry that is too old: in whatever order, the same are left"},
 	}
 }

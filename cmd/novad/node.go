@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,7 @@ type nodeConfig struct {
 
 // node is a star, or an auditor, or both on one store and one bucket, in this process.
 type node struct {
+	lock    *dataLock // nil: nothing here is this node's alone
 	store   closingStore
 	bucket  closingBucket
 	cat     *catalog.Catalog
@@ -70,13 +72,43 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 		return nil, &usageError{err}
 	}
 	n := &node{log: cfg.Logger, inFlight: cfg.InFlightBytes, minted: make(chan struct{}), drained: make(chan struct{})}
-	if err := n.openStorage(ctx, &cfg); err != nil {
-		return nil, errors.Join(&usageError{err}, n.close())
+	var fresh []string
+	if cfg.Storage.etcd == nil {
+		var err error
+		switch n.lock, err = lockData(cfg.Dir, cfg.Storage.meta, true); {
+		case errors.Is(err, errHeld):
+			return nil, usagef("%s is in use by another process: a node that runs, or a restore under way (%w)", cfg.Storage.meta, err)
+		case err != nil:
+			return nil, &usageError{err}
+		}
+		fresh = missing(filepath.Join(cfg.Dir, "meta"), filepath.Join(cfg.Dir, "bucket"))
 	}
-	if err := n.assemble(ctx, cfg); err != nil {
-		return nil, errors.Join(&usageError{err}, n.close())
+	err := n.openStorage(ctx, &cfg)
+	if err == nil {
+		err = n.assemble(ctx, cfg)
+	}
+	if err != nil {
+		return nil, errors.Join(&usageError{err}, n.forget(fresh))
 	}
 	return n, nil
+}
+
+// missing are those of some folders that are not there.
+func missing(dirs ...string) []string {
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
+}
+
+// forget closes a node that was refused before it ran, and leaves of a data directory what was there before: nothing that
+// it made has been served, and the lock keeps it its own until it is gone.
+func (n *node) forget(fresh []string) error {
+	errs := []error{n.closeStorage()}
+	for _, dir := range fresh {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	return errors.Join(append(errs, n.lock.abandon())...)
 }
 
 // checkMetadata refuses a data directory that has objects but lost its metadata: the ids of streams and
@@ -86,7 +118,7 @@ func checkMetadata(dir, meta, bucket string) error {
 	if files, err := os.ReadDir(meta); len(files) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil // opening it tells more
 	}
-	for _, kind := range []string{"slot", "bundle", "settled"} {
+	for _, kind := range objectKinds() {
 		err := filepath.WalkDir(filepath.Join(bucket, kind), func(path string, d fs.DirEntry, err error) error {
 			if err == nil && !d.IsDir() {
 				err = fmt.Errorf("data directory %s has objects (%s) but no metadata: restore %s from a backup, or take an empty directory", dir, path, meta)
@@ -124,6 +156,45 @@ func checkBucket(ctx context.Context, store metastore.Store, dir, bucket string)
 	return nil
 }
 
+// freshMetadata: nothing was ever written to the store by Nova.
+func freshMetadata(ctx context.Context, store metastore.Store) (bool, error) {
+	recs, err := store.Get(ctx, catalog.FormatKey)
+	if err != nil {
+		return false, fmt.Errorf("reading %s: %w", catalog.FormatKey, err)
+	}
+	return !recs[0].Exists(), nil
+}
+
+// refuseUsedBucket refuses fresh metadata for a bucket that has objects, as where the volume of the metadata was lost or etcd's prefix
+// is mistyped: the ids of streams and chains would be given out again, and old records come up in new streams. It is asked once in the
+// life of a metastore, before its format is written, and reads one key of each kind (docs/adr/0023-one-look-at-a-used-bucket.md).
+//
+// Another node may make the same metadata, and objects, meanwhile. Then its format was written before its first
+// object, and is found by a second look.
+func refuseUsedBucket(ctx context.Context, store metastore.Store, bucket objstore.Bucket, at storageConfig) error {
+	for _, kind := range objectKinds() {
+		found, err := bucket.List(ctx, kind+"/", "", 1)
+		if err != nil {
+			return fmt.Errorf("is %s in use already? %w", at.objects(), err)
+		}
+		if len(found) == 0 {
+			continue
+		}
+		switch fresh, err := freshMetadata(ctx, store); {
+		case err != nil:
+			return fmt.Errorf("%s: %w", at.where(), err)
+		case !fresh:
+			return nil
+		}
+		return fmt.Errorf("%s has objects (%s), but %s has nothing of theirs: restore the metadata from a backup, or correct --metastore, or take an empty prefix or directory for the objects",
+			at.objects(), found[0].Key, at.where())
+	}
+	return nil
+}
+
+// objectKinds begin the keys of all objects that hold records.
+func objectKinds() []string { return []string{"slot", "bundle", "settled"} }
+
 func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	clk := clock.NewReal()
 	var err error
@@ -137,7 +208,11 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	}
 	store := &armWatch{n.store, n.armed}
 	n.cat = catalog.New(n.metrics.Store(store, metrics.Serving), clk, cfg.Timing, nil)
-	if err := n.cat.EnsureFormat(ctx); err != nil {
+	fresh, err := freshMetadata(ctx, n.store)
+	if err == nil && !fresh {
+		err = n.cat.EnsureFormat(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", cfg.Storage.where(), err)
 	}
 	name := cfg.Star.Name
@@ -154,6 +229,14 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	}
 	if err := objstore.Probe(ctx, clk, n.bucket, name); err != nil {
 		return err
+	}
+	if fresh {
+		if err := refuseUsedBucket(ctx, n.store, n.bucket, cfg.Storage); err != nil {
+			return err
+		}
+		if err := n.cat.EnsureFormat(ctx); err != nil {
+			return fmt.Errorf("%s: %w", cfg.Storage.where(), err)
+		}
 	}
 	cfg.Auditor.Member, cfg.Auditor.Version = name, version()
 	cfg.Auditor.Embedded, cfg.Star.Embedded = cfg.Storage.embedded(), cfg.Storage.embedded()
@@ -261,7 +344,9 @@ func dealt(member string, roster, stars []string) (shards []int, settles []strin
 // ends the process, which loses nothing acknowledged.
 func (n *node) stop() error { return errors.Join(n.drain(), n.close()) }
 
-func (n *node) close() error {
+func (n *node) close() error { return errors.Join(n.closeStorage(), n.lock.release()) }
+
+func (n *node) closeStorage() error {
 	var errs []error
 	if n.bucket != nil {
 		errs = append(errs, n.bucket.Close())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -13,7 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/nova-store/nova/auditor"
+	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/metastore/pebblestore"
+	"github.com/nova-store/nova/objstore"
+	"github.com/nova-store/nova/objstore/dirbucket"
 )
 
 // served opens the node that novad serve with these flags would run.
@@ -61,6 +66,46 @@ func TestADirectoryWhoseBucketIsGoneIsRefused(t *testing.T) {
 	require.NoError(t, os.Mkdir(bucket, 0o750), "the place of a volume that is not mounted")
 	_, err = openWith(t, nil, flags...)
 	require.ErrorContains(t, err, "has metadata but no objects")
+}
+
+// Fresh metadata on a bucket in use would give out its names again, wherever either of them is.
+func TestFreshMetadataOnAUsedBucketIsRefused(t *testing.T) {
+	for _, kind := range []string{"slot/a/1/0", "bundle/a/1/0", "settled/A"} {
+		store, err := pebblestore.Open(filepath.Join(t.TempDir(), "meta"), pebblestore.Options{})
+		require.NoError(t, err)
+		bucket, err := dirbucket.Open(t.TempDir(), dirbucket.Options{})
+		require.NoError(t, err)
+		at := storageConfig{meta: "here", dir: "there"}
+		require.NoError(t, refuseUsedBucket(t.Context(), store, bucket, at))
+		require.NoError(t, bucket.Put(t.Context(), kind, []byte("x"), objstore.PutOptions{}))
+		err = refuseUsedBucket(t.Context(), store, bucket, at)
+		require.EqualError(t, err, "bucket there has objects ("+kind+"), but metadata in here has nothing of theirs: "+
+			"restore the metadata from a backup, or correct --metastore, or take an empty prefix or directory for the objects")
+
+		// Another node made the same metadata meanwhile, and began to serve.
+		require.NoError(t, catalog.New(store, clock.NewReal(), catalog.DefaultTiming(true), nil).EnsureFormat(t.Context()))
+		require.NoError(t, refuseUsedBucket(t.Context(), store, bucket, at))
+		require.NoError(t, errors.Join(bucket.Close(), store.Close()))
+	}
+}
+
+// A start that was refused has made nothing, wherever it was refused; what was there before stays.
+func TestARefusedStartLeavesNothing(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "above", "data")
+	elsewhere := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(elsewhere, "slot", "a"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "slot", "a", "0"), nil, 0o600))
+	_, err := openWith(t, nil, "--data", data, "--bucket", "dir:"+elsewhere)
+	require.Error(t, err)
+	require.NoDirExists(t, filepath.Dir(data))
+
+	require.NoError(t, os.MkdirAll(data, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(data, "bucket"), nil, 0o600))
+	_, err = openWith(t, nil, "--data", data)
+	require.Error(t, err)
+	left, err := os.ReadDir(data)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 }
 
 // A first start that ended before the bucket was made has written no format yet.

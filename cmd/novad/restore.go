@@ -74,7 +74,7 @@ func (c *restoreCmd) Run(p *process) error {
 		return err
 	}
 	at = at.under(c.Data)
-	r, err := newRestoration(c.File, at.meta, at.dir)
+	r, err := newRestoration(c.File, c.Data, at.meta, at.dir)
 	if err != nil {
 		return err
 	}
@@ -139,12 +139,12 @@ func beginTimeline(ctx context.Context, store metastore.Store) error {
 //     objects and no metadata; after it the restore is done.
 type restoration struct {
 	file, meta, staging string
-	lock                *os.File
+	lock                *dataLock
 	bucket              *dirbucket.Bucket // held, so that no node runs on it; nil: it is not there, or elsewhere
 }
 
 // newRestoration refuses what can't be restored to, and locks it.
-func newRestoration(file, meta, bucket string) (r *restoration, err error) {
+func newRestoration(file, data, meta, bucket string) (r *restoration, err error) {
 	meta = filepath.Clean(meta)
 	r = &restoration{file: file, meta: meta, staging: meta + ".restoring"}
 	if info, err := os.Stat(file); err != nil {
@@ -152,8 +152,10 @@ func newRestoration(file, meta, bucket string) (r *restoration, err error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, usagef("%s is no file", file)
 	}
-	parent := filepath.Dir(meta)
-	if err := os.MkdirAll(parent, 0o755); err != nil {
+	switch r.lock, err = lockData(data, meta, false); {
+	case errors.Is(err, errHeld):
+		return nil, usagef("a node runs on it, or another restore to %s is under way (%w)", meta, err)
+	case err != nil:
 		return nil, usagef("%w", err)
 	}
 	defer func() {
@@ -161,16 +163,11 @@ func newRestoration(file, meta, bucket string) (r *restoration, err error) {
 			err = errors.Join(err, r.close())
 		}
 	}()
-	// The system gives it back when the process ends, however it ends.
-	if r.lock, err = os.Open(parent); err != nil {
-		return r, usagef("%w", err)
-	}
-	if err := unix.Flock(int(r.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return r, usagef("another restore to %s is under way (%w)", meta, err)
-	}
 	switch files, err := os.ReadDir(meta); {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return r, usagef("%w", err)
+	case len(files) == 1 && files[0].Name() == "lost+found":
+		return r, r.mounted()
 	case len(files) > 0:
 		return r, usagef("%s holds metadata, which a restore never touches: stop the node, move it aside (mv %s %s.old), and restore again", meta, meta, meta)
 	}
@@ -183,7 +180,20 @@ func newRestoration(file, meta, bucket string) (r *restoration, err error) {
 			return r, &usageError{err}
 		}
 	}
+	// An empty folder is no metadata. It makes room now, since one that can't, a mount point, must be told of before all the work.
+	switch err := os.Remove(meta); {
+	case errors.Is(err, unix.EBUSY):
+		return r, r.mounted()
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return r, usagef("%w", err)
+	}
 	return r, nil
+}
+
+// mounted refuses metadata that is a volume of its own: nothing can be put in its place in one step.
+func (r *restoration) mounted() error {
+	return usagef("%s is a mount point, which a restore can't be put in the place of: mount the volume at %s, or let the metadata live in a folder of it (--metastore pebble:%s, here and for novad serve)",
+		r.meta, filepath.Dir(r.meta), filepath.Join(r.meta, "pebble"))
 }
 
 func (r *restoration) close() error {
@@ -191,10 +201,7 @@ func (r *restoration) close() error {
 	if r.bucket != nil {
 		errs = append(errs, r.bucket.Close())
 	}
-	if r.lock != nil {
-		errs = append(errs, r.lock.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, r.lock.release())...)
 }
 
 func (r *restoration) run(ctx context.Context) (h backup.Header, err error) {
@@ -264,10 +271,6 @@ func (r *restoration) raise(ctx context.Context) (err error) {
 }
 
 func (r *restoration) install() error {
-	// An empty folder, a mount point perhaps, is no metadata.
-	if err := os.Remove(r.meta); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("restore: %w", err)
-	}
 	if err := os.Rename(r.staging, r.meta); err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}

@@ -59,7 +59,7 @@ func TestRestoreCutAnywhere(t *testing.T) {
 	for steps := range 6 {
 		data := t.TempDir()
 		meta := filepath.Join(data, "meta")
-		r, err := newRestoration(file, meta, filepath.Join(data, "bucket"))
+		r, err := newRestoration(file, data, meta, filepath.Join(data, "bucket"))
 		require.NoError(t, err)
 		for _, step := range []func() error{
 			r.clear,
@@ -76,7 +76,7 @@ func TestRestoreCutAnywhere(t *testing.T) {
 		require.NoError(t, r.close())
 		require.NoDirExists(t, meta, "after %d steps", steps)
 
-		r, err = newRestoration(file, meta, filepath.Join(data, "bucket"))
+		r, err = newRestoration(file, data, meta, filepath.Join(data, "bucket"))
 		require.NoError(t, err)
 		_, err = r.run(t.Context())
 		require.NoError(t, err)
@@ -113,12 +113,53 @@ func TestATimelineBeginsInASharedStore(t *testing.T) {
 }
 
 func TestOneRestoreAtATime(t *testing.T) {
-	file, meta := madeBackup(t), filepath.Join(t.TempDir(), "meta")
-	r, err := newRestoration(file, meta, "")
+	file, data, elsewhere := madeBackup(t), t.TempDir(), t.TempDir()
+	meta := filepath.Join(elsewhere, "meta")
+	r, err := newRestoration(file, data, meta, "")
 	require.NoError(t, err)
-	_, err = newRestoration(file, meta, "")
+	_, err = newRestoration(file, data, filepath.Join(data, "meta"), "")
+	require.ErrorContains(t, err, "another restore")
+	_, err = newRestoration(file, t.TempDir(), meta, "")
 	require.ErrorContains(t, err, "another restore")
 	require.NoError(t, r.close())
+}
+
+// A node's lock is not in its metadata, which somebody may move aside under it, nor in a bucket that may be elsewhere.
+func TestNoRestoreUnderARunningNode(t *testing.T) {
+	file, data, elsewhere := madeBackup(t), t.TempDir(), t.TempDir()
+	meta, bucket := filepath.Join(elsewhere, "meta"), filepath.Join(elsewhere, "bucket")
+	n := served(t, nil, "--data", data, "--metastore", "pebble:"+meta, "--bucket", "dir:"+bucket)
+	require.NoError(t, os.Rename(meta, meta+".old"))
+	var usage *usageError
+	_, err := newRestoration(file, data, meta, "")
+	require.ErrorAs(t, err, &usage)
+	require.ErrorContains(t, err, "a node runs")
+	_, err = newRestoration(file, t.TempDir(), meta, "")
+	require.ErrorContains(t, err, "a node runs", "another data directory was named")
+	require.NoDirExists(t, meta)
+	require.NoError(t, os.Rename(meta+".old", meta))
+
+	other := served(t, nil, "--data", t.TempDir(), "--metastore", "pebble:"+filepath.Join(elsewhere, "meta2"))
+	require.NoError(t, other.close(), "another node's metadata may be beside it")
+	require.NoError(t, n.close())
+	require.NoError(t, os.Rename(meta, meta+".old"))
+	r, err := newRestoration(file, data, meta, bucket)
+	require.NoError(t, err)
+	_, err = openWith(t, nil, "--data", data)
+	require.ErrorAs(t, err, &usage, "a node is not started under a restore")
+	require.ErrorContains(t, err, "in use by another process")
+	require.NoError(t, r.close())
+}
+
+// What a new file system begins with is no metadata, but tells of a volume whose place nothing can take.
+func TestARestoreRefusesAVolume(t *testing.T) {
+	file, data := madeBackup(t), t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(data, "meta", "lost+found"), 0o700))
+	_, err := newRestoration(file, data, filepath.Join(data, "meta"), "")
+	var usage *usageError
+	require.ErrorAs(t, err, &usage)
+	require.ErrorContains(t, err, "is a mount point")
+	require.NotContains(t, err.Error(), "\n")
 }
 
 // A backup that was damaged or cut off, or is no store's or a later version's, is refused, and leaves nothing.
@@ -148,7 +189,7 @@ func TestBadBackupsAreRefused(t *testing.T) {
 		data := t.TempDir()
 		file := filepath.Join(t.TempDir(), "backup.tar")
 		require.NoError(t, os.WriteFile(file, b, 0o600))
-		r, err := newRestoration(file, filepath.Join(data, "meta"), "")
+		r, err := newRestoration(file, data, filepath.Join(data, "meta"), "")
 		require.NoError(t, err)
 		_, err = r.run(t.Context())
 		var usage *usageError

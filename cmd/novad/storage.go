@@ -55,6 +55,14 @@ func (s storageConfig) where() string {
 	return "metadata in " + s.meta
 }
 
+// objects names the bucket.
+func (s storageConfig) objects() string {
+	if s.s3 != nil {
+		return "bucket " + s3bucket.Scheme + s.s3.options.Bucket + "/" + s.s3.options.Prefix
+	}
+	return "bucket " + s.dir
+}
+
 // under puts what has no folder of its own beneath the data directory.
 func (s storageConfig) under(data string) storageConfig {
 	if s.etcd == nil && s.meta == "" {
