@@ -84,6 +84,33 @@ func TestAProducerAppendsOnceHoweverOftenItsAnswerIsLost(t *testing.T) {
 	requireRecords(t, want, n.readAll(t, "s"))
 }
 
+// A server that takes an append and never answers does not hold its client for longer than that is worth.
+func TestAProducerGivesAnAppendUpThatIsNotAnswered(t *testing.T) {
+	gone := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			_, _ = io.WriteString(w, `{"next_offset":4}`)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // only then does the server see that the client is gone
+		<-r.Context().Done()
+		close(gone)
+	}))
+	defer srv.Close()
+	client, err := api.NewClient(srv.URL, api.ClientOptions{})
+	require.NoError(t, err)
+	defer client.Close()
+	producer, err := client.NewProducer(t.Context(), clock.NewReal(), "s")
+	require.NoError(t, err)
+	producer.RetryFor = 50 * time.Millisecond
+	_, err = producer.Append(t.Context(), [][]byte{nil})
+	var ae *api.AppendError
+	require.ErrorAs(t, err, &ae)
+	require.True(t, ae.Unknown)
+	require.ErrorContains(t, err, "no answer within 50ms")
+	<-gone
+}
+
 func TestAProducerTellsWhatItDoesNotKnow(t *testing.T) {
 	var mode atomic.Value
 	mode.Store("")

@@ -20,7 +20,7 @@ const (
 // Guard tells who may use the interface. /livez and /readyz are open to all, since who asks
 // there (an orchestrator, a load balancer) has no credentials, and learns one bit.
 type Guard struct {
-	tokens [][sha256.Size]byte
+	tokens func() []string // nil: none
 	// Certificates lets in who came with a certificate that the TLS layer verified.
 	certificates bool
 }
@@ -28,11 +28,15 @@ type Guard struct {
 // NewGuard lets in requests that carry one of the bearer tokens (RFC 6750), in the header Authorization alone, and, with
 // certificates, those over a connection whose client certificate was verified. Where both are given, either will do.
 func NewGuard(tokens []string, certificates bool) *Guard {
-	g := &Guard{certificates: certificates}
-	for _, t := range tokens {
-		g.tokens = append(g.tokens, sha256.Sum256([]byte(t)))
+	if len(tokens) == 0 {
+		return NewGuardOf(nil, certificates)
 	}
-	return g
+	return NewGuardOf(func() []string { return tokens }, certificates)
+}
+
+// NewGuardOf is NewGuard with tokens that may change while it guards: they are asked for with each request. Nil: there are never any.
+func NewGuardOf(tokens func() []string, certificates bool) *Guard {
+	return &Guard{tokens: tokens, certificates: certificates}
 }
 
 // ErrBadTokens: a token file does not hold what one must.
@@ -98,8 +102,11 @@ func (g *Guard) admits(r *http.Request) bool {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	given := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	match := 0
-	for i := range g.tokens {
-		match |= subtle.ConstantTimeCompare(given[:], g.tokens[i][:])
+	if g.tokens != nil {
+		for _, t := range g.tokens() {
+			one := sha256.Sum256([]byte(t))
+			match |= subtle.ConstantTimeCompare(given[:], one[:])
+		}
 	}
 	return strings.EqualFold(scheme, "Bearer") && match == 1
 }
@@ -110,14 +117,14 @@ func guarded(g *Guard, next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if open := r.URL.Path == "/livez" || r.URL.Path == "/readyz"; open || g.admits(r) {
+		if isProbe(r) || g.admits(r) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		w.Header().Set("WWW-Authenticate", `Bearer realm="nova"`)
 		what := "send a bearer token of the server's token file (Authorization: Bearer …; novad: --token-file or NOVA_TOKEN_FILE)"
 		switch {
-		case g.certificates && len(g.tokens) == 0:
+		case g.certificates && g.tokens == nil:
 			what = "connect with a client certificate that the server's --tls-client-ca signed (novad: --tls-cert and --tls-key)"
 		case g.certificates:
 			what += ", or connect with a client certificate"

@@ -26,7 +26,8 @@ func (e *AppendError) Unwrap() error { return e.Err }
 // Producer appends to one stream, each batch exactly once and in order, however often
 // an answer is lost. It belongs to one task.
 type Producer struct {
-	// RetryFor bounds how long one append is tried again, from its first failure on.
+	// RetryFor bounds how long one append may take with all its tries; one that is not answered by then is given up. 0: it is tried
+	// once, for as long as that takes.
 	RetryFor time.Duration
 	// OnRetry, if not nil, is told of a failure that is tried again.
 	OnRetry func(err error)
@@ -66,20 +67,29 @@ func (p *Producer) Append(ctx context.Context, records [][]byte) (AppendResult, 
 		return AppendResult{}, &AppendError{Err: fmt.Errorf("the producer failed before: %w", p.failed)}
 	}
 	unknown := false
-	var deadline time.Time
+	var last error
+	deadline := p.clk.Now().Add(p.RetryFor)
+	within, cancel := ctx, context.CancelFunc(func() {})
+	if p.RetryFor > 0 {
+		within, cancel = p.clk.WithTimeout(ctx, p.RetryFor)
+	}
+	defer cancel()
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		res, err := p.client.Append(ctx, p.stream, records, AppendOptions{Producer: &p.state})
+		res, err := p.client.Append(within, p.stream, records, AppendOptions{Producer: &p.state})
 		if err == nil {
 			p.state.Sequence++
 			return res, nil
 		}
 		effect, again := JudgeFailure(err)
 		unknown = unknown || effect
-		now := p.clk.Now()
-		if deadline.IsZero() {
-			deadline = now.Add(p.RetryFor)
+		if within.Err() != nil && ctx.Err() == nil {
+			err = fmt.Errorf("no answer within %v", p.RetryFor)
+			if last != nil {
+				err = fmt.Errorf("%w; before that: %w", err, last)
+			}
 		}
-		if !again || ctx.Err() != nil || now.Add(pause).After(deadline) {
+		last = err
+		if !again || within.Err() != nil || p.clk.Now().Add(pause).After(deadline) {
 			p.failed = err
 			return AppendResult{}, &AppendError{Unknown: unknown, Err: err}
 		}

@@ -52,6 +52,11 @@ type Options struct {
 	Metrics http.Handler
 	// Guard tells who may ask; nil: everybody who reaches the listener.
 	Guard *Guard
+	// LoopbackHosts: only requests that name a loopback host are answered, for a server that nothing guards and that
+	// listens there.
+	LoopbackHosts bool
+	// Profiles, if not nil, is served beneath /debug/pprof/.
+	Profiles http.Handler
 	// AuditOnly: the node serves no data, and has none of the operations on streams.
 	AuditOnly bool
 	// Deal tells the seats of the ring; nil: this server cannot.
@@ -102,6 +107,9 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	if opts.Metrics != nil {
 		mux.Handle("GET /metrics", opts.Metrics)
 	}
+	if opts.Profiles != nil {
+		mux.Handle("GET /debug/pprof/", opts.Profiles)
+	}
 	h := humago.New(mux, config)
 	s.registerHealth(h)
 	if !opts.AuditOnly {
@@ -124,7 +132,11 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
 		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems
 	}
-	return s.logged(guarded(opts.Guard, wholeNames(problemsOnly(mux))))
+	all := sameOrigin(guarded(opts.Guard, wholeNames(problemsOnly(mux))))
+	if opts.LoopbackHosts {
+		all = loopbackHosts(all)
+	}
+	return s.logged(all)
 }
 
 // fail turns an error of the service into the answer, and logs what the client is not told.

@@ -24,7 +24,7 @@ type appendCmd struct {
 	Output       string        `help:"How to tell the result: text or json." enum:"text,json" default:"text" env:"-"`
 	Batch        byteSize      `help:"Payload of one request, at most 16MiB; a larger record goes alone." default:"1MiB"`
 	BatchRecords int           `help:"Records of one request, at most 65536." default:"8192"`
-	RetryFor     time.Duration `help:"How long a request that fails is tried again." default:"15s"`
+	RetryFor     time.Duration `help:"How long one request may take, with all its tries; 0: it is tried once, for as long as that takes." default:"15s"`
 }
 
 // Help is shown by novad append --help.
