@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nova-store/nova/clock"
 )
 
 // drain ends what the node does and leaves it open: the star takes no more appends, those taken are absorbed and
@@ -19,6 +21,9 @@ func (n *node) drain() error {
 func (n *node) startDrain() {
 	n.drainOnce.Do(func() {
 		n.draining.Store(true)
+		if n.onDrain != nil {
+			n.onDrain()
+		}
 		go func() {
 			defer close(n.drained)
 			n.drainErr = n.drainAll()
@@ -72,7 +77,8 @@ func (n *node) drainFor(ctx context.Context) (done bool, err error) {
 // drainCmd drains a node.
 type drainCmd struct {
 	serverFlag
-	Timeout time.Duration `help:"How long to wait for the end." default:"5m" env:"-"`
+	Delay   time.Duration `help:"Wait before the drain begins, until nobody is sent to the node any more who would be turned away." default:"0s" env:"-"`
+	Timeout time.Duration `help:"How long to wait for the end of the drain." default:"5m" env:"-"`
 	Output  string        `help:"How to tell the result: text or json." enum:"text,json" default:"text" env:"-"`
 }
 
@@ -92,6 +98,12 @@ func (c *drainCmd) Run(p *process) error {
 		return err
 	}
 	defer client.Close()
+	if c.Delay < 0 {
+		return usagef("--delay=%v must not be below 0", c.Delay)
+	}
+	if err := clock.NewReal().Sleep(p.ctx, c.Delay); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(p.ctx, c.Timeout)
 	defer cancel()
 	for {

@@ -140,7 +140,9 @@ func TestKubernetesManifests(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "drain", command.Command())
 			require.Equal(t, shared["NOVA_AUTH_TOKEN_FILE"], end.Drain.TokenFile)
-			require.Greater(t, time.Duration(m.Spec.Template.Spec.Grace)*time.Second, end.Drain.Timeout+shutdownTimeout)
+			require.Greater(t, time.Duration(m.Spec.Template.Spec.Grace)*time.Second, end.Drain.Delay+end.Drain.Timeout+shutdownTimeout)
+			require.GreaterOrEqual(t, end.Drain.Delay, 3*time.Second, "endpoints name the pod for a moment longer")
+			require.Greater(t, end.Drain.Timeout, cfg.Timing.JobDeadline, "a drain waits for the jobs under way")
 			delete(shapes, m.Metadata.Name)
 		})
 	}

@@ -59,6 +59,7 @@ type node struct {
 	stopStar    context.CancelFunc
 	stopAuditor context.CancelFunc
 
+	onDrain   func() // told when a drain begins; nil: nobody
 	drainOnce sync.Once
 	draining  atomic.Bool
 	drained   chan struct{} // closed once the node is drained

@@ -62,6 +62,7 @@ func TestScripts(t *testing.T) {
 			"same":    cmdSame,
 			"end":     cmdEnd,
 			"status":  cmdStatus,
+			"until":   cmdUntil,
 			"oneline": cmdOneLine,
 			"lines":   cmdLines,
 			"nasty":   cmdNasty,
@@ -185,18 +186,35 @@ func cmdEnd(ts *testscript.TestScript, _ bool, args []string) {
 func cmdStatus(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	err = ts.Exec(args[1], args[2:]...)
-	got := 0
+	if got := exitStatus(ts, args[1:]); got != want {
+		ts.Fatalf("exit status %d, not %d:\n%s", got, want, ts.ReadFile("stderr"))
+	}
+}
+
+// cmdUntil: until N COMMAND [args] runs a command again and again until it ends with that exit status.
+func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for exitStatus(ts, args[1:]) != want {
+		if err := clock.NewReal().Sleep(ctx, 100*time.Millisecond); err != nil {
+			ts.Fatalf("not exit status %d within a minute:\n%s", want, ts.ReadFile("stderr"))
+		}
+	}
+}
+
+// exitStatus runs a command, whose output the script may then look at.
+func exitStatus(ts *testscript.TestScript, command []string) int {
+	err := ts.Exec(command[0], command[1:]...)
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
-		got = exit.ExitCode()
+		return exit.ExitCode()
 	case err != nil:
 		ts.Fatalf("%v", err)
 	}
-	if got != want {
-		ts.Fatalf("exit status %d, not %d:\n%s", got, want, ts.ReadFile("stderr"))
-	}
+	return 0
 }
 
 // cmdOneLine: oneline demands that the last command wrote one line, and no usage screen, to standard error.

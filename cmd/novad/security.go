@@ -3,13 +3,11 @@ package main
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/nova-store/nova/api"
@@ -18,26 +16,31 @@ import (
 // securityFlags are the flags of serve that say who may use it.
 type securityFlags struct {
 	Insecure      bool   `help:"Allow an address that is not loopback, although nothing guards it."`
-	AuthTokenFile string `help:"File of bearer tokens, one a line, of which a request must carry one." placeholder:"FILE"`
-	TLSCert       string `name:"tls-cert" help:"Certificate of the server, PEM: serve HTTPS. Read again when the file changes." placeholder:"FILE"`
+	AuthTokenFile string `help:"File of bearer tokens, one a line, of which a request must carry one. Read again when it changes, like the files below." placeholder:"FILE"`
+	TLSCert       string `name:"tls-cert" help:"Certificate of the server, PEM: serve HTTPS." placeholder:"FILE"`
 	TLSKey        string `name:"tls-key" help:"Its key, PEM." placeholder:"FILE"`
 	TLSClientCA   string `name:"tls-client-ca" help:"Authorities, PEM, of which one must have signed the client's certificate (mTLS)." placeholder:"FILE"`
 }
 
 // security is what the flags come to.
 type security struct {
-	guard *api.Guard  // nil: everybody may
-	tls   *tls.Config // nil: plain HTTP
+	guard    *api.Guard  // nil: everybody may
+	tls      *tls.Config // nil: plain HTTP
+	loopback bool        // only who names this machine as it names itself is answered
 }
 
-// open reads the files. Every error is a refusal at start-up.
+// open reads the files, which may be replaced while the server runs. Every error is a refusal at start-up.
 func (f *securityFlags) open(log *slog.Logger) (security, error) {
 	var s security
-	var tokens []string
-	var err error
+	var tokens func() []string
 	if f.AuthTokenFile != "" {
-		if tokens, err = api.ReadTokens(f.AuthTokenFile); err != nil {
+		r, err := reload("tokens", log, time.Now, func() ([]string, error) { return api.ReadTokens(f.AuthTokenFile) }, f.AuthTokenFile)
+		if err != nil {
 			return s, usagef("--auth-token-file: %w", err)
+		}
+		tokens = r.get
+		if fi, err := os.Stat(f.AuthTokenFile); err == nil && fi.Mode().Perm()&0o007 != 0 {
+			log.Warn("the token file is open to every user of this machine: chmod o= it", "file", f.AuthTokenFile, "mode", fi.Mode().Perm().String())
 		}
 	}
 	switch {
@@ -47,22 +50,38 @@ func (f *securityFlags) open(log *slog.Logger) (security, error) {
 		return s, usagef("--tls-client-ca needs --tls-cert and --tls-key: without TLS no client shows a certificate")
 	}
 	if f.TLSCert != "" {
-		pair := &keyPair{cert: f.TLSCert, key: f.TLSKey, log: log}
-		if _, err := pair.load(); err != nil {
+		pair, err := reload("certificate", log, time.Now, func() (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(f.TLSCert, f.TLSKey)
+			return &pair, err
+		}, f.TLSCert, f.TLSKey)
+		if err != nil {
 			return s, usagef("--tls-cert and --tls-key: %w", err)
 		}
-		s.tls = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: pair.get, NextProtos: []string{"h2", "http/1.1"}}
+		s.tls = &tls.Config{
+			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.get(), nil },
+		}
 	}
 	if f.TLSClientCA != "" {
-		if s.tls.ClientCAs, err = readAuthorities(f.TLSClientCA); err != nil {
+		authorities, err := reload("authorities of clients", log, time.Now, func() (*x509.CertPool, error) { return readAuthorities(f.TLSClientCA) }, f.TLSClientCA)
+		if err != nil {
 			return s, usagef("--tls-client-ca: %w", err)
 		}
 		// Not required at the handshake: probes come without one, and a token will do where there are tokens. The guard decides.
 		s.tls.ClientAuth = tls.VerifyClientCertIfGiven
+		// A session resumed would carry what an authority has verified that is none any more.
+		s.tls.SessionTicketsDisabled = true
+		each := s.tls.Clone()
+		s.tls.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			now := each.Clone()
+			now.ClientCAs = authorities.get()
+			return now, nil
+		}
 	}
-	if len(tokens) > 0 || f.TLSClientCA != "" {
-		s.guard = api.NewGuard(tokens, f.TLSClientCA != "")
+	if tokens != nil || f.TLSClientCA != "" {
+		s.guard = api.NewGuardOf(tokens, f.TLSClientCA != "")
 	}
+	s.loopback = s.guard == nil && !f.Insecure
 	return s, nil
 }
 
@@ -91,45 +110,4 @@ func readAuthorities(file string) (*x509.CertPool, error) {
 		return nil, fmt.Errorf("%s holds no certificate in PEM", file)
 	}
 	return pool, nil
-}
-
-// keyPair is a certificate that is replaced on disk while the server runs.
-type keyPair struct {
-	cert, key string
-	log       *slog.Logger
-
-	mu      sync.Mutex
-	changed time.Time
-	loaded  *tls.Certificate
-}
-
-// get is tls.Config.GetCertificate. A pair that is unreadable for now, since it is being replaced, leaves the one before.
-func (k *keyPair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c, err := k.load()
-	if err != nil {
-		k.log.Warn("the certificate cannot be read again, the one before stays in use", "file", k.cert, "error", err)
-	}
-	if c == nil {
-		return nil, errors.New("no certificate")
-	}
-	return c, nil
-}
-
-// load reads the pair where the certificate's file changed. With an error it returns the pair before.
-func (k *keyPair) load() (*tls.Certificate, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	fi, err := os.Stat(k.cert)
-	if err != nil {
-		return k.loaded, err
-	}
-	if k.loaded != nil && fi.ModTime().Equal(k.changed) {
-		return k.loaded, nil
-	}
-	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
-	if err != nil {
-		return k.loaded, err
-	}
-	k.loaded, k.changed = &pair, fi.ModTime()
-	return k.loaded, nil
 }

@@ -46,6 +46,8 @@ type serveCmd struct {
 	storageFlags
 	securityFlags
 
+	Profiles bool `name:"pprof" help:"Serve profiles of the process beneath /debug/pprof/, guarded like the rest."`
+
 	Linger       time.Duration `help:"How long a flight waits for more appends while another is in the air." default:"5ms"`
 	Window       int           `help:"Slots being written at once, at most (W)." default:"16"`
 	SlotDeadline time.Duration `help:"How long a slot may stay undecided before the chain is abandoned." default:"10s"`
@@ -257,44 +259,46 @@ func (c *serveCmd) Run(p *process) error {
 	if err != nil {
 		return err
 	}
-	n, err := openNode(p.ctx, cfg)
-	if err != nil {
-		return err
-	}
 	listener, err := net.Listen("tcp", c.Listen)
 	if err != nil {
-		return errors.Join(usagef("cannot serve on %s: %w", c.Listen, err), n.close())
+		return usagef("cannot serve on %s: %w", c.Listen, err)
 	}
-	return n.serve(p, boundConnections(listener, c.MaxConnections), guard)
+	// Probes are answered from now on: opening what may be far away and minting a chain take time.
+	door := openDoor(boundConnections(listener, c.MaxConnections), guard.tls, log)
+	n, err := openNode(p.ctx, cfg)
+	if err != nil {
+		return errors.Join(err, door.srv.Close())
+	}
+	return n.serve(p, door, guard, c.Profiles)
 }
 
 // serve runs an opened node and its interface until a signal, or until the star stops.
-func (n *node) serve(p *process, listener net.Listener, secured security) error {
-	n.start()
+func (n *node) serve(p *process, door *door, secured security, profiles bool) error {
+	srv := door.srv
 	stopping, endVerify := context.WithCancel(context.Background())
 	defer endVerify()
-	srv := newHTTPServer(api.New(n.service(), clock.NewReal(), api.Options{
-		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Backup: n.backup(stopping), Metrics: n.metrics.Handler(),
-		Guard: secured.guard, AuditOnly: n.star == nil, Drain: n.drainFor, Deal: dealt,
-	}), n.log, defaultHTTPLimits())
-	srv.TLSConfig = secured.tls
 	srv.RegisterOnShutdown(endVerify)
 	if n.star != nil {
 		srv.RegisterOnShutdown(n.star.EndFollows) // or a shutdown would wait for those who wait for records
 	}
-	served := make(chan error, 1)
-	if err := n.ready(p.ctx); err != nil {
-		return errors.Join(err, listener.Close(), n.stop())
+	// Who keeps a connection to a node that is being drained would stay with it: each answer ends one.
+	n.onDrain = func() { srv.SetKeepAlivesEnabled(false) }
+	o := api.Options{
+		Logger: n.log, Version: version(), InFlightBytes: n.inFlight, Verify: n.verify(stopping), Backup: n.backup(stopping), Metrics: n.metrics.Handler(),
+		Guard: secured.guard, LoopbackHosts: secured.loopback, AuditOnly: n.star == nil, Drain: n.drainFor, Deal: dealt,
 	}
-	go func() {
-		if secured.tls != nil {
-			served <- srv.ServeTLS(listener, "", "")
-			return
-		}
-		served <- srv.Serve(listener)
-	}()
+	if profiles {
+		o.Profiles = profileHandler()
+	}
+	h := api.New(n.service(), clock.NewReal(), o)
+	door.wait("the star mints its chain")
+	n.start()
+	if err := n.ready(p.ctx); err != nil {
+		return errors.Join(err, srv.Close(), n.stop())
+	}
+	door.open(h)
 	// A line of its own and no log entry: programs wait for it, whatever the log looks like.
-	fmt.Fprintf(p.stderr, "listening on %s\n", listener.Addr())
+	fmt.Fprintf(p.stderr, "listening on %s\n", door.address)
 
 	var failed error
 	select {
@@ -302,7 +306,7 @@ func (n *node) serve(p *process, listener net.Listener, secured security) error 
 		n.log.Info("stopping; another signal ends the process at once")
 	case err := <-n.starStopped():
 		failed = fmt.Errorf("the star stopped: %w", err)
-	case err := <-served:
+	case err := <-door.served:
 		failed = fmt.Errorf("the HTTP server stopped: %w", err)
 	}
 	defer endOnSignal()()
