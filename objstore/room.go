@@ -30,7 +30,7 @@ const (
 )
 
 // Room keeps a reserve of a disk that fills, in steps, so that it can always be emptied again without help from outside: appends
-// stop at the reserve, rewrites (which free more than they take, but take it first) at a quarter of it, and what is below
+// stop at the reserve, rewrites (which free more than they take, but take it first) at half of it, and what is below
 // belongs to deletions and to the metadata that records them. Nobody has to be told when space comes back: every call judges anew.
 //
 // A nil Room refuses nothing.
@@ -73,7 +73,7 @@ func (r *Room) Append(bytes, waiting int64) error {
 	return nil
 }
 
-// Hold admits a rewrite of so many bytes where it leaves a quarter of the reserve, and keeps them for it until release is called.
+// Hold admits a rewrite of so many bytes where it leaves half of the reserve, and keeps them for it until release is called.
 // Errors: [NoRoomError].
 func (r *Room) Hold(bytes int64) (release func(), err error) {
 	if r == nil {
@@ -82,8 +82,8 @@ func (r *Room) Hold(bytes int64) (release func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.look(roomLookBytes)
-	if r.known-r.held-bytes < r.reserve/4 {
-		return nil, &NoRoomError{Free: max(r.known-r.held, 0), Keep: r.reserve / 4}
+	if r.known-r.held-bytes < r.reserve/2 {
+		return nil, &NoRoomError{Free: max(r.known-r.held, 0), Keep: r.reserve / 2}
 	}
 	r.held += bytes
 	return func() {

@@ -30,11 +30,11 @@ func TestRoom(t *testing.T) {
 	d.now = d.now.Add(time.Second)
 	require.NoError(t, r.Append(1, 1<<19), "it was looked at again")
 
-	// Between the reserve and a quarter of it rewrites go on, as far as they fit.
-	d.free, d.now = 1<<17, d.now.Add(time.Second)
+	// Between the reserve and half of it rewrites go on, as far as they fit.
+	d.free, d.now = 1<<17+1<<16, d.now.Add(time.Second)
 	var full *objstore.NoRoomError
 	require.ErrorAs(t, r.Append(1, 0), &full)
-	require.Equal(t, &objstore.NoRoomError{Free: 1 << 17, Keep: 1 << 18}, full)
+	require.Equal(t, &objstore.NoRoomError{Free: 1<<17 + 1<<16, Keep: 1 << 18}, full)
 	release, err := r.Hold(1 << 15)
 	require.NoError(t, err)
 	_, err = r.Hold(1<<15 + 1)

@@ -7,14 +7,15 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/nova-store/nova/metastore/pebblestore"
 	"github.com/nova-store/nova/objstore"
 )
 
-// The steps of the reserve are a half of one another from a quarter on: appends keep all of it, rewrites a quarter, the
-// store an eighth, below which it takes deletions only; these down to a quarter of that.
+// The steps of the reserve are a half of one another: appends keep all of it, rewrites half, the store a quarter, below which it
+// takes deletions only; these down to a quarter of that, which is more than the store writes between two looks.
 const (
-	storeShare     = 8
-	minDiskReserve = 1 << 20
+	storeShare     = 4
+	minDiskReserve = storeShare * pebblestore.LeastReserve
 )
 
 // newRoom watches the disks that folders are on: the fullest one counts. Without a folder there is nothing to keep.

@@ -59,7 +59,7 @@ type serveCmd struct {
 	MaxConnections  int      `help:"HTTP connections open at once, at most; further ones wait." default:"16384"`
 	InFlightBytes   byteSize `help:"Bodies of appends held at once, at most, and likewise pages of reads." default:"256MiB"`
 
-	DiskReserve byteSize `help:"Free disk space that is kept for what frees more: below it appends are refused, below a quarter of it rewrites." default:"1GiB"`
+	DiskReserve byteSize `help:"Free disk space that is kept for what frees more: below it appends are refused, below half of it rewrites." default:"1GiB"`
 
 	SettleAgeCap    time.Duration `help:"How long absorbed slots wait for more before they are settled." default:"${settle_age_cap}"`
 	SettleOwedBytes byteSize      `help:"How much a chain may owe before it is settled at once." default:"${settle_owed_bytes}"`

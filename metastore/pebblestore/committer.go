@@ -71,7 +71,8 @@ func (c *committer) init(s *Store, ceiling uint64) {
 	c.sessions = make(map[metastore.SessionID]map[string]struct{})
 	c.overlay = make(map[string]metastore.Version)
 	c.short = newShortener()
-	c.space = spaceGuard{fs: s.opts.FS, dir: s.dir, reserve: s.opts.MinFreeBytes, now: time.Now}
+	_, every := steps(s.opts.MinFreeBytes)
+	c.space = spaceGuard{fs: s.opts.FS, dir: s.dir, reserve: s.opts.MinFreeBytes, every: every, now: time.Now}
 }
 
 // runCommitter forms, judges, applies, shows and answers groups until the queue is closed.

@@ -97,13 +97,14 @@ func (s *Store) openDB() (ceiling uint64, err error) {
 // pebbleOptions: most of what this store holds is queues and counters: keys that are
 // written, found at the front of a range, and deleted within minutes.
 func (s *Store) pebbleOptions(cache *pebble.Cache, version pebble.FormatMajorVersion) *pebble.Options {
+	memTable, _ := steps(s.opts.MinFreeBytes)
 	o := &pebble.Options{
 		FS:                          s.opts.FS,
 		Lock:                        s.lock,
 		Cache:                       cache,
 		FormatMajorVersion:          version,
 		Logger:                      &pebbleLogger{s},
-		MemTableSize:                memTableBytes,
+		MemTableSize:                uint64(memTable),
 		MemTableStopWritesThreshold: 4,
 		L0CompactionThreshold:       2,
 		L0StopWritesThreshold:       100,
@@ -122,9 +123,6 @@ func (s *Store) pebbleOptions(cache *pebble.Cache, version pebble.FormatMajorVer
 	o.EnsureDefaults()
 	return o
 }
-
-// memTableBytes holds some seconds of a busy store. Larger would only make starts slower.
-const memTableBytes = 16 << 20
 
 // checkFormat stamps a fresh store, and refuses any other that is not of this format.
 // A crash between Pebble's making of the store and the stamp leaves an empty

@@ -22,6 +22,7 @@ type spaceGuard struct {
 	fs      vfs.FS
 	dir     string
 	reserve int64
+	every   int // bytes that commits may write between two looks
 	now     func() time.Time
 
 	looked  time.Time
@@ -30,10 +31,29 @@ type spaceGuard struct {
 	known   bool
 }
 
+// lookEvery bounds the age of a look.
+const lookEvery = time.Second
+
+// What the store may write between a look that let a commit pass and the next one, at most: the most that memtables and looks are set to.
 const (
-	lookEvery      = time.Second
+	memTableBytes  = 16 << 20 // some seconds of a busy store; larger would only make starts slower
 	lookEveryBytes = 8 << 20
+	// leastMemTable is Pebble's own first size. A reserve for which it is too large is [LeastReserve] or less.
+	leastMemTable = 256 << 10
 )
+
+// LeastReserve is the smallest MinFreeBytes that is worth anything: deletions go on down to a quarter of it, and a memtable flushed
+// then, with what is written until the next look, must still fit.
+const LeastReserve = 16 * leastMemTable
+
+// steps are the size of a memtable and the bytes between two looks for a reserve: together less than half of the quarter that nobody
+// may write into, since a table is on the disk besides the log that it replaces.
+func steps(reserve int64) (memTable, every int) {
+	if reserve < 0 {
+		return memTableBytes, lookEveryBytes
+	}
+	return int(min(max(reserve/16, leastMemTable), memTableBytes)), int(min(max(reserve/32, 1), lookEveryBytes))
+}
 
 // check returns a FullError if too little is free. Deletes are what frees space in
 // the end, so they go on down to a quarter of the reserve, and with them every commit that does not grow.
@@ -42,7 +62,7 @@ func (g *spaceGuard) check(n need, bytes int) error {
 		return nil
 	}
 	now := g.now()
-	if g.written += bytes; g.looked.IsZero() || now.Sub(g.looked) >= lookEvery || g.written >= lookEveryBytes {
+	if g.written += bytes; g.looked.IsZero() || now.Sub(g.looked) >= lookEvery || g.written >= g.every {
 		usage, err := g.fs.GetDiskUsage(g.dir)
 		g.looked, g.written = now, 0
 		g.free, g.known = usage.AvailBytes, err == nil

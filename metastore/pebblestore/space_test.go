@@ -66,11 +66,26 @@ func TestFullDiskRefusesCommits(t *testing.T) {
 	}
 }
 
+// Whatever the reserve, what a flush and the commits until the next look write fits into the part of it that nobody may write into.
+func TestAFlushFitsIntoTheReserve(t *testing.T) {
+	for reserve := int64(LeastReserve); reserve <= 1<<34; reserve = reserve*3/2 + 1 {
+		memTable, every := steps(reserve)
+		require.LessOrEqual(t, int64(memTable+every), reserve/4, "%d", reserve)
+	}
+	memTable, every := steps(DefaultMinFreeBytes)
+	require.Equal(t, []int{memTableBytes, lookEveryBytes}, []int{memTable, every}, "the default costs nothing")
+	s, err := Open("store", Options{FS: vfs.NewMem(), MinFreeBytes: LeastReserve})
+	require.NoError(t, err)
+	require.EqualValues(t, leastMemTable, s.pebbleOptions(nil, 0).MemTableSize)
+	require.Equal(t, LeastReserve/32, s.committer.space.every)
+	require.NoError(t, s.Close())
+}
+
 func TestSpaceIsLookedAtNowAndThen(t *testing.T) {
 	disk := &smallDisk{FS: vfs.NewMem()}
 	disk.free.Store(100)
 	now := time.Unix(1000, 0)
-	g := spaceGuard{fs: disk, reserve: 50, now: func() time.Time { return now }}
+	g := spaceGuard{fs: disk, reserve: 50, every: lookEveryBytes, now: func() time.Time { return now }}
 
 	require.NoError(t, g.check(spaceForPuts, 10))
 	disk.free.Store(49)

@@ -81,7 +81,8 @@ type Options struct {
 	// more durable keys than they found are refused with a FullError, and below a quarter of it all that
 	// write some, because a full disk would end the process. In between the auditor's work goes on: what deletes
 	// spans, resolves markers and moves cursors gives space back. Free space is looked at once
-	// a second or every 8 MiB written, whichever comes first. 0 is
+	// a second or every 8 MiB written, whichever comes first, and more often with a reserve below 256 MiB, with which memtables
+	// are smaller, too. Below LeastReserve a flush may still fill the disk. 0 is
 	// DefaultMinFreeBytes, a negative number switches it off, as does a file system
 	// that does not tell.
 	MinFreeBytes int64

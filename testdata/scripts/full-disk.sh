@@ -76,6 +76,16 @@ until_ok "space of removed streams" roomy
 echo "after removing $((streams - 1)) streams: $(free) MiB free"
 "$novad" read s1 | cmp - "$work/lines" || fail "a stream that was kept"
 "$novad" verify | tail -1
+"$novad" backup "$work/backup.tar" >/dev/null
 kill "$pid"; wait "$pid" || fail "the server ended with $?"
 pid=
+
+# A volume in the place of metadata: a restore says so before it does anything.
+mkdir -p "$disk/restored/meta"
+mount -t tmpfs -o size=1m none "$disk/restored/meta"
+! "$novad" restore "$work/backup.tar" --data "$disk/restored" >"$work/out" 2>&1 || fail "a restore in the place of a volume"
+grep -q 'is a mount point' "$work/out" && [ "$(wc -l <"$work/out")" = 1 ] || fail "another refusal: $(cat "$work/out")"
+[ ! -e "$disk/restored/meta.restoring" ] || fail "it began before it was refused"
+umount "$disk/restored/meta"
+"$novad" restore "$work/backup.tar" --data "$disk/restored" >/dev/null || fail "a restore"
 echo "held: nothing was restarted"
