@@ -20,6 +20,8 @@ func advice(k Kind) string {
 		return "Restore this object from a backup of the bucket; else trim the stream past it, or remove the stream."
 	case SlotUnwatched, ObjectUnrecorded:
 		return "No record is in danger; the object only takes space. Keep the report; nothing deletes the object by itself."
+	case BucketStray:
+		return "Novad did not make this and never touches it: remove it, and find out who else writes here."
 	case MarkerMissing:
 		return "Work will not be done for this record: records may stay for ever, or slots fill up. Report this."
 	case MarkerStray, IndexMissing:

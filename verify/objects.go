@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/metastore"
@@ -251,10 +253,34 @@ func (r *run) list(ctx context.Context) error {
 			}
 		}
 		if len(infos) < page {
-			return nil
+			return r.strays(ctx)
 		}
 		after = infos[len(infos)-1].Key
 	}
+}
+
+// strays reports what a listing does not show. Keys of findings are text: what is none is quoted.
+func (r *run) strays(ctx context.Context) error {
+	if r.o.Strays == nil {
+		return nil
+	}
+	found, err := r.o.Strays(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range found {
+		err := r.confirm(ctx, func(context.Context) (*claim, error) {
+			path := s.Path
+			if !utf8.ValidString(path) {
+				path = strconv.QuoteToASCII(path)
+			}
+			return amiss(BucketStray, path, "%s", s.Why), nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unnamed says why no record names an object; "": one does.

@@ -77,6 +77,7 @@ const (
 	MarkerMisplaced  Kind = "marker-misplaced"  // a marker in a shard in which nobody looks for it
 	IndexMissing     Kind = "index-missing"     // a marker without its entry in the schedule or by stream
 	ObjectUnrecorded Kind = "object-unrecorded" // an object in the bucket that no record names
+	BucketStray      Kind = "bucket-stray"      // something in the bucket's folder that is no object
 )
 
 // Finding is one thing amiss.
@@ -86,6 +87,9 @@ type Finding struct {
 	Detail string `json:"detail"` // what is wrong
 	Advice string `json:"advice"` // what to do
 }
+
+// Stray is something in the bucket's storage that is no object.
+type Stray struct{ Path, Why string }
 
 // QueueCount counts a queue's markers.
 type QueueCount struct {
@@ -134,6 +138,9 @@ type Options struct {
 	// List lists the bucket too and reports every object that no record names. Only where
 	// nothing else has the bucket open: a running server's PUTs come before their records.
 	List bool
+	// Strays, with List, tells what is in the bucket's storage and is no object, some of it at least: its place and why. Nil: there
+	// is nothing to look into.
+	Strays func(context.Context) ([]Stray, error)
 	// PageSize is how many records one page holds. 0: 256.
 	PageSize int
 	// Keep bounds the findings that the report holds; all are counted. 0: 1000.

@@ -174,9 +174,22 @@ func verifyDir(ctx context.Context, dir string, at storageConfig, o verify.Optio
 		return refused(err)
 	}
 	defer func() { err = errors.Join(err, bucket.Close()) }()
+	if local, ok := bucket.(*dirbucket.Bucket); ok {
+		o.Strays = func(ctx context.Context) ([]verify.Stray, error) {
+			found, err := local.Strays(ctx, straysMost)
+			out := make([]verify.Stray, len(found))
+			for i, s := range found {
+				out[i] = verify.Stray(s)
+			}
+			return out, err
+		}
+	}
 	clk := clock.NewReal()
 	return verify.Run(ctx, catalog.New(store, clk, catalog.DefaultTiming(true), nil), bucket, clk, o)
 }
+
+// straysMost bounds how much of what is no object a report names.
+const straysMost = 1000
 
 // verify is what the interface's verify does, until stopping ends: a shutdown does not wait for it. It never lists.
 func (n *node) verify(stopping context.Context) func(context.Context, verify.Options) (verify.Report, error) {
