@@ -75,6 +75,30 @@ func TestAlertingRules(t *testing.T) {
 	require.Regexp(t, `^absent\(nova_auditor_due_age_seconds\{.*queue="settle"\}\)$`, alerts["NovaAuditorSilent"])
 }
 
+// The rules about what Nova stands on watch its disk, etcd and the stars, and name no metric of Nova's own.
+func TestAlertingRulesOfOthers(t *testing.T) {
+	text, err := os.ReadFile("../deploy/prometheus/storage-alerts.yml")
+	require.NoError(t, err)
+	var file ruleGroups
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	require.NoError(t, d.Decode(&file))
+	all := ""
+	for _, g := range file.Groups {
+		for _, r := range g.Rules {
+			require.Regexp(t, `^Nova[A-Za-z]+$`, r.Alert)
+			require.NotEmpty(t, r.Labels["severity"], r.Alert)
+			require.NotEmpty(t, r.Annotations["summary"], r.Alert)
+			require.True(t, balanced(r.Expr), "%s: %s", r.Alert, r.Expr)
+			require.NotContains(t, r.Expr, "nova_")
+			all += r.Expr + "\n"
+		}
+	}
+	for _, name := range []string{"node_filesystem_avail_bytes", "etcd_mvcc_db_total_size_in_bytes", "kube_pod_status_ready"} {
+		require.Contains(t, all, name)
+	}
+}
+
 // balanced tells whether brackets and quotes of an expression are closed, in order.
 func balanced(expr string) bool {
 	var open []rune

@@ -67,3 +67,17 @@ func TestSpansJoin(t *testing.T) {
 	require.Equal(t, uint64(3), s.overlap(run{client: 1, seq: 4, n: 5}))
 	require.Zero(t, s.overlap(run{client: 3, seq: 0, n: 5}))
 }
+
+// Whatever is wrong, the run did not hold: a process that ended by itself, too, also if nothing was lost by it.
+func TestHeld(t *testing.T) {
+	good := Report{Completed: true, Drained: true}
+	require.True(t, good.Held())
+	for _, spoil := range []func(*Report){
+		func(r *Report) { r.Exits = 1 }, func(r *Report) { r.Crashes = 1 }, func(r *Report) { r.Leaked = 1 },
+		func(r *Report) { r.ListedBytes = 1 }, func(r *Report) { r.Drained = false },
+	} {
+		bad := good
+		spoil(&bad)
+		require.False(t, bad.Held())
+	}
+}

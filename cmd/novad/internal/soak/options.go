@@ -99,6 +99,6 @@ type Report struct {
 
 // Held tells that the run was completed, and nothing was wrong.
 func (r *Report) Held() bool {
-	return r.Completed && r.Drained && r.clean() && r.Crashes == 0 && r.Surprises == 0 &&
+	return r.Completed && r.Drained && r.clean() && r.Crashes == 0 && r.Exits == 0 && r.Surprises == 0 &&
 		r.Leaked == 0 && r.Dangling == 0 && r.Amiss == 0 && r.Objects == r.Listed && r.ObjectBytes == r.ListedBytes
 }
