@@ -417,6 +417,17 @@ func (w *World) detach(c *call) {
 	}
 }
 
+// Pending returns how many commits and puts are on their way for which nobody waits any more, but for those that are held.
+func (w *World) Pending() int {
+	n := 0
+	for _, c := range w.pending {
+		if c.hold == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // ordered marks an effect that overtook an earlier call of the same process.
 func (w *World) ordered(c *call) {
 	if c.step < c.inc.newestEffect {

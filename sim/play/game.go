@@ -137,11 +137,19 @@ func (g *game) converge(most time.Duration) bool {
 		if r := g.w.RunFor(next); r.Reason != sim.TimeUp && r.Reason != sim.Idle {
 			return false
 		}
-		if g.clients == 0 && g.check.Unsettled(g.stars()) == "" {
+		if g.clients == 0 && g.unsettled() == "" {
 			return true
 		}
 	}
 	return false
+}
+
+// unsettled returns what keeps the world from having converged, or "": a commit or a put that may yet come is work to be.
+func (g *game) unsettled() string {
+	if n := g.w.Pending(); n > 0 {
+		return fmt.Sprintf("%d calls are on their way for which nobody waits", n)
+	}
+	return g.check.Unsettled(g.stars())
 }
 
 // finish judges a world that should have converged, and whose clients should have ended.

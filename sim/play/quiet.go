@@ -106,9 +106,9 @@ func (g *game) idle() {
 	}
 	early := make(map[catalog.StreamID]bool)
 	for range idleTries {
-		if most := bound(g.configs[g.order[0]]); g.check.Unsettled(g.stars()) != "" && !g.converge(most) {
+		if most := bound(g.configs[g.order[0]]); g.unsettled() != "" && !g.converge(most) {
 			if g.w.Found() == nil {
-				g.w.Finding(check.Convergence, "idle", fmt.Sprintf("work without an end: %s", g.check.Unsettled(g.stars())))
+				g.w.Finding(check.Convergence, "idle", fmt.Sprintf("work without an end: %s", g.unsettled()))
 			}
 			return
 		}
@@ -120,7 +120,7 @@ func (g *game) idle() {
 		if r := g.w.RunFor(d); r.Reason != sim.TimeUp && r.Reason != sim.Idle {
 			return
 		}
-		left := g.check.Unsettled(g.stars())
+		left := g.unsettled()
 		if !slices.Equal(running, g.running()) {
 			continue // a cut killed one
 		}
