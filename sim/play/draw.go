@@ -106,6 +106,9 @@ func (p *plan) drawReaders(r *sim.Rand) {
 		t := &n.Timing
 		t.SettleAgeCap, t.SettleRecheck, t.SettleOwedBytes = ms(r, 0, 200*time.Millisecond), 5*time.Second, 1
 		t.TrimGrace, t.ReapGrace = ms(r, time.Millisecond, 20*time.Millisecond), ms(r, time.Millisecond, 20*time.Millisecond)
+		// One job asks such a bucket for dozens of objects.
+		longer := max(0, time.Minute-t.JobDeadline)
+		t.JobDeadline, t.OrphanGrace = t.JobDeadline+longer, t.OrphanGrace+longer
 	}
 }
 
