@@ -10,12 +10,17 @@ import (
 	"io"
 	"io/fs"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +28,6 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/nova-store/nova/api"
-	"github.com/nova-store/nova/api/service"
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
 	"github.com/nova-store/nova/metastore"
@@ -311,10 +315,33 @@ func cmdSlots(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// cmdHalfway: halfway NAME STREAM appends lines, kills the node once the first ten are durable, and
-// goes on: the command must fail, and say what is durable.
+// cmdHalfway: halfway NAME STREAM appends lines, kills the node once the first ten are acknowledged, and
+// goes on: the command must fail, and say what is durable. Its second append tells that the first was acknowledged: a proxy
+// that sees it come kills the node before it passes it on.
 func cmdHalfway(ts *testscript.TestScript, _ bool, args []string) {
-	cmd := scriptCommand(ts, "append", args[1], "--create", "--retry-for", "100ms", "--output", "json")
+	node, err := url.Parse(ts.Getenv("NOVA_SERVER"))
+	ts.Check(err)
+	answered, second, killed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var appends atomic.Int64
+	proxy := httputil.NewSingleHostReverseProxy(node)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/records") {
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		switch appends.Add(1) {
+		case 1:
+			proxy.ServeHTTP(w, r)
+			close(answered)
+			return
+		case 2:
+			close(second)
+		}
+		<-killed
+		panic(http.ErrAbortHandler)
+	}))
+	defer server.Close()
+	cmd := scriptCommand(ts, "append", args[1], "--create", "--retry-for", "100ms", "--output", "json", "--server", server.URL)
 	in, err := cmd.StdinPipe()
 	ts.Check(err)
 	var stdout, stderr bytes.Buffer
@@ -322,23 +349,13 @@ func cmdHalfway(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(cmd.Start())
 	_, err = io.WriteString(in, strings.Repeat("durable\n", 10))
 	ts.Check(err)
-	client, err := api.NewClient(ts.Getenv("NOVA_SERVER"), api.ClientOptions{})
-	ts.Check(err)
-	for durable := 0; durable < 10; {
-		page, err := client.Read(context.Background(), args[1], api.ReadOptions{From: service.FromOffset(0)})
-		if err == nil {
-			durable = len(page.Records)
-		}
-	}
-	// Durable, and to be seen, is not yet answered: an append of its own, and its answer, come after that answer.
-	_, _, err = client.CreateStream(context.Background(), args[1]+"-after", nil)
-	ts.Check(err)
-	_, err = client.Append(context.Background(), args[1]+"-after", [][]byte{[]byte("x")}, api.AppendOptions{})
-	ts.Check(err)
-	cmdKill(ts, false, args[:1])
+	<-answered
 	_, err = io.WriteString(in, "lost\n")
 	ts.Check(err)
 	ts.Check(in.Close())
+	<-second
+	cmdKill(ts, false, args[:1])
+	close(killed)
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitFailure {
 		ts.Fatalf("it ended with %v", err)
