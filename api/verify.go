@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -52,13 +53,15 @@ func (s *server) registerVerify(h huma.API) {
 				"this server is being verified already: try again when that is done")
 		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
-			defer s.checks.Release(1)
-			s.streamVerify(hc, in.Abreast)
+			free := sync.OnceFunc(func() { s.checks.Release(1) })
+			defer free()
+			s.streamVerify(hc, in.Abreast, free)
 		}}, nil
 	})
 }
 
-func (s *server) streamVerify(hc huma.Context, abreast int) {
+// streamVerify answers with lines. It calls free before the last one: who has read that may ask for the next verify.
+func (s *server) streamVerify(hc huma.Context, abreast int, free func()) {
 	_, w := humago.Unwrap(hc)
 	hc.SetHeader("Content-Type", TypeNDJSON)
 	hc.SetStatus(http.StatusOK)
@@ -78,6 +81,7 @@ func (s *server) streamVerify(hc huma.Context, abreast int) {
 			cancel() // nobody listens
 		}
 	}})
+	free()
 	last := VerifyEvent{Report: &rep}
 	if err != nil {
 		s.log.WarnContext(ctx, "verify did not finish", "error", err)

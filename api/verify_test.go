@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,31 @@ func TestVerify(t *testing.T) {
 	finish <- errors.New("the disk is gone")
 	r = <-results
 	require.ErrorContains(t, r.err, "the disk is gone")
+}
+
+// hookedRecorder calls onWrite with what is written, before it is.
+type hookedRecorder struct {
+	*httptest.ResponseRecorder
+	onWrite func(b []byte)
+}
+
+func (r hookedRecorder) Write(b []byte) (int, error) {
+	r.onWrite(b)
+	return r.ResponseRecorder.Write(b)
+}
+
+// Who has the report may ask for the next one, however late the first answer ends.
+func TestVerifyIsFreeOnceItsReportIsRead(t *testing.T) {
+	n := serve(t, api.New(service.New(&fakeStar{}, nil, clock.NewReal()), clock.NewReal(), api.Options{
+		Verify: func(context.Context, verify.Options) (verify.Report, error) { return verify.Report{}, nil },
+	}))
+	var again answer
+	first := hookedRecorder{httptest.NewRecorder(), func([]byte) {
+		again = n.ask(t, http.MethodGet, "/v1/verify", nil, nil)
+	}}
+	n.handler.ServeHTTP(first, httptest.NewRequest(http.MethodGet, "/v1/verify", nil))
+	require.Equal(t, http.StatusOK, first.Code)
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
 }
 
 // A server's own verify, over the wire, of what its star wrote.
