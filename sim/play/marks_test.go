@@ -33,7 +33,7 @@ func TestMarksAreThoseOfTheSources(t *testing.T) {
 		}
 		require.NotZero(t, n, glob)
 	}
-	collect("../../catalog/*.go", "catalog/", `\bbranch\("([^"]+)"\)`)
+	collect("../../catalog/*.go", "catalog/", `\b(?:branch\(|commitChain\(ctx, what, )"([^"]+)"`)
 	collect("../../star/*.go", "star/", `\bBranch\("([^"]+)"\)`)
 	collect("../../auditor/events.go", "auditor/", `Action = "([^"]+)"`)
 	collect("../*.go", "", `\.Mark\("([^"]+)"\)`)
