@@ -83,12 +83,18 @@ func parseHex16(s string) (uint64, error) {
 	if len(s) != 16 {
 		return 0, badKey("%q is not 16 hex digits", s)
 	}
-	for i := 0; i < 16; i++ {
-		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+	var v uint64
+	for i := range len(s) {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9':
+			v = v<<4 | uint64(c-'0')
+		case 'a' <= c && c <= 'f':
+			v = v<<4 | uint64(c-'a'+10)
+		default:
 			return 0, badKey("%q is not 16 lower-case hex digits", s)
 		}
 	}
-	return strconv.ParseUint(s, 16, 64)
+	return v, nil
 }
 
 // CheckStreamName refuses names that are not 1–200 bytes of UTF-8, that hold '!',
@@ -494,7 +500,7 @@ func ParseDue(key string) (Due, error) {
 		if err := errors.Join(e1, e2, e3, CheckNodeName(f[1])); err != nil {
 			return bad(err.Error())
 		}
-		d.Subject = d.Chain.String()
+		d.Subject = parts[3][len(f[0])+1 : len(parts[3])-len(f[3])-1] // the chain, as it is written
 		return d, nil
 	}
 	if parts[0] != "due" {
