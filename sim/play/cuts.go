@@ -167,11 +167,11 @@ func pairs(s *Script, seed uint64, first Cut, uncut *ScenarioOutcome, n int) []o
 	if o.Finding != nil {
 		return []outcomeOfCut{{first, o.Finding}}
 	}
-	// Those met after the kill: of steps issued before, others may go on until then.
+	// Those met after the kill: of steps issued before, others may go on until then. The other sides of its own step come too late.
 	at := slices.IndexFunc(o.Classes, func(c sim.Class) bool {
 		return c.FirstStep == first.Kills[0].Step && c.Side == first.Kills[0].Side
 	})
-	after := o.Classes[at+1:]
+	after := slices.DeleteFunc(slices.Clone(o.Classes[at+1:]), func(c sim.Class) bool { return c.FirstStep == first.Kills[0].Step })
 	r := sim.NewRand(seed, "pairs/"+first.String())
 	var out []outcomeOfCut
 	for range n {
