@@ -29,15 +29,15 @@ func (r *run) hogging(ctx context.Context, n int64) (release func(), err error) 
 	return func() { r.memory.Release(n) }, nil
 }
 
-// whole reads an object and verifies all of it. A nil claim and a nil error: it is sound. Its claims are
+// whole reads an object and verifies all of it, and so its size. A nil claim and a nil error: it is sound. Its claims are
 // of the object alone; the caller says when an object that is missing may be.
-func (r *run) whole(ctx context.Context, key string) (format.Footer, *claim, error) {
+func (r *run) whole(ctx context.Context, key string) (_ format.Footer, size int64, _ *claim, _ error) {
 	var info objstore.Info
 	err := r.again(ctx, func() (err error) { info, err = r.bucket.Stat(ctx, key); return err })
 	if err == nil {
 		var release func()
 		if release, err = r.hogging(ctx, info.Size); err != nil {
-			return format.Footer{}, nil, err
+			return format.Footer{}, 0, nil, err
 		}
 		defer release()
 		var body []byte
@@ -45,15 +45,15 @@ func (r *run) whole(ctx context.Context, key string) (format.Footer, *claim, err
 			f, perr := format.Parse(body)
 			if perr == nil {
 				r.count(func(rep *Report) { rep.Objects++ })
-				return f, nil, nil
+				return f, int64(len(body)), nil, nil
 			}
-			return f, unsound(key, perr), nil
+			return f, 0, unsound(key, perr), nil
 		}
 	}
 	if errors.Is(err, objstore.ErrNotFound) {
-		return format.Footer{}, amiss(ObjectMissing, key, "the object does not exist"), nil
+		return format.Footer{}, 0, amiss(ObjectMissing, key, "the object does not exist"), nil
 	}
-	return format.Footer{}, nil, err
+	return format.Footer{}, 0, nil, err
 }
 
 // unsound is the claim that an object's bytes are not what was written, or of a later version.
@@ -123,7 +123,7 @@ func (r *run) announced(ctx context.Context, object string) error {
 // refs checks the refs object by object: each has its span, which names the object, and the object exists, of the kind and
 // size that its key and refs say.
 func (r *run) refs(ctx context.Context) error {
-	last := ""
+	var last Recorded
 	s := refStatement()
 	tasks := r.abreast()
 	err := r.walk(ctx, metastore.Prefix(catalog.RefsPrefix), func(recs []metastore.Record) error {
@@ -133,10 +133,16 @@ func (r *run) refs(ctx context.Context) error {
 		}
 		for _, rec := range recs {
 			object, _, _, err := catalog.ParseRefKey(rec.Key)
-			if err != nil || object == last || objstore.CheckKey(object) != nil {
-				continue // reported, or looked at
+			ref, derr := catalog.DecodeRef(rec.Value)
+			if err != nil || derr != nil || objstore.CheckKey(object) != nil {
+				continue // reported
 			}
-			last = object
+			now := Recorded{object, int64(ref.ObjectSize)}
+			if now == last {
+				continue // looked at
+			}
+			last = now
+			r.recorded(now.Key, now.Size)
 			key := rec.Key
 			err = tasks.Go(ctx, "verify/object", func(ctx context.Context) error {
 				c, err := r.evaluateRef(ctx, key)

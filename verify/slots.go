@@ -58,12 +58,18 @@ func (r *run) slots(ctx context.Context, id catalog.ChainID) error {
 // first: the first look, which may trust what it is told by one marker, and which counts.
 func (r *run) evaluateSlot(ctx context.Context, id catalog.ChainID, slot uint64, first bool) (*claim, error) {
 	key := catalog.SlotKey(id, slot)
-	f, c, err := r.whole(ctx, key)
+	f, size, c, err := r.whole(ctx, key)
 	if err != nil {
 		return nil, err
 	}
 	if c == nil && (f.Kind != format.KindSlot && f.Kind != format.KindSeal || f.Star != id.Star || f.Epoch != id.Epoch || f.Slot != slot) {
 		c = amiss(ObjectMismatch, key, "it is the %v of %s~%x at %d, by its own footer", f.Kind, f.Star, f.Epoch, f.Slot)
+	}
+	if first && (c == nil || c.Kind != ObjectMissing) {
+		if c != nil {
+			size = UnknownSize
+		}
+		r.recorded(key, size)
 	}
 	recs, err := r.get(ctx, catalog.ChainKey(id), catalog.TrimKey(id))
 	if err != nil {

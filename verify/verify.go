@@ -91,6 +91,17 @@ type Finding struct {
 // Stray is something in the bucket's storage that is no object.
 type Stray struct{ Path, Why string }
 
+// Recorded is an object that the metadata records.
+type Recorded struct {
+	Key string `json:"key"`
+	// Size is that of a settled object or of a bundle by a ref, and that of a slot by its own footer, since its chain records
+	// none: UnknownSize where that cannot be read, which is a finding.
+	Size int64 `json:"size"`
+}
+
+// UnknownSize is that of a slot which is not what was written.
+const UnknownSize = -1
+
 // QueueCount counts a queue's markers.
 type QueueCount struct {
 	Queue   catalog.Queue `json:"queue"`
@@ -141,6 +152,9 @@ type Options struct {
 	// Strays, with List, tells what is in the bucket's storage and is no object, some of it at least: its place and why. Nil: there
 	// is nothing to look into.
 	Strays func(context.Context) ([]Stray, error)
+	// Recorded, if not nil, is told of each object that the metadata records, with each size that it has by a record. It is never called
+	// twice at once. What an intent announces is not recorded yet, and what a reap-check or a gc marker alone names not any more.
+	Recorded func(Recorded)
 	// PageSize is how many records one page holds. 0: 256.
 	PageSize int
 	// Keep bounds the findings that the report holds; all are counted. 0: 1000.
@@ -175,6 +189,8 @@ type run struct {
 	batches *batchCache
 	teared  hashes // streams that a teardown marker names
 	reaped  hashes // objects that a reap-check names
+
+	telling sync.Mutex // held while Options.Recorded is told
 
 	mu      sync.Mutex
 	rep     Report
@@ -285,6 +301,16 @@ func (r *run) count(f func(*Report)) {
 		r.showing = false
 		r.mu.Unlock()
 	}
+}
+
+// recorded tells of an object that the metadata records.
+func (r *run) recorded(key string, size int64) {
+	if r.o.Recorded == nil {
+		return
+	}
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	r.o.Recorded(Recorded{key, size})
 }
 
 // report notes what is amiss, once for each kind and key.

@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"context"
+	"encoding/binary"
 	"strings"
 	"testing"
 	"time"
@@ -33,6 +34,50 @@ func TestCleanIsClean(t *testing.T) {
 			require.Equal(t, len(w.keys(catalog.QueuePrefix(q.Queue))), q.Markers, q.Queue)
 		}
 	}
+}
+
+// What the metadata records is what is in the bucket, key by key and byte by byte, but for what waits to be deleted or to be recorded.
+func TestRecorded(t *testing.T) {
+	w := newWorld(t)
+	w.fill()
+	recorded := map[string]int64{}
+	w.verify(verify.Options{Recorded: func(r verify.Recorded) {
+		size, twice := recorded[r.Key]
+		require.True(t, !twice || size == r.Size, "%s of %d and of %d bytes", r.Key, size, r.Size)
+		recorded[r.Key] = r.Size
+	}})
+	var waiting []string
+	for _, key := range w.objects("") {
+		info, err := w.bucket.Stat(context.Background(), key)
+		require.NoError(t, err)
+		size, ok := recorded[key]
+		if !ok {
+			waiting = append(waiting, key)
+			continue
+		}
+		require.Equal(t, info.Size, size, key)
+		delete(recorded, key)
+	}
+	require.Empty(t, recorded, "and nothing that is not there")
+	for _, key := range waiting {
+		require.Empty(t, w.keys(catalog.RefPrefix(key)), key)
+		if id, slot, err := catalog.ParseSlotKey(key); err == nil {
+			c, err := catalog.DecodeChain(w.value(catalog.ChainKey(id)))
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, slot, c.Checkpoint, key)
+			require.NotEqual(t, catalog.ChainSealed, c.State, key)
+		}
+	}
+
+	_, slot := w.slotOf("s0")
+	w.replace(slot, func(b []byte) []byte { return b[:len(b)-1] })
+	var sizes []int64
+	w.verify(verify.Options{Recorded: func(r verify.Recorded) {
+		if r.Key == slot {
+			sizes = append(sizes, r.Size)
+		}
+	}})
+	require.Equal(t, []int64{verify.UnknownSize}, sizes)
 }
 
 // damage is one kind of it: what it does, and what is to be found.
@@ -165,6 +210,16 @@ func damages() []damage {
 			s, object := w.settledOf("s0")
 			key := catalog.RefKey(object, s.Stream, s.Span.Last())
 			w.put(key, []byte{1, 3, 4})
+			return key
+		}},
+		{name: "a ref of another object's size behind one that is right", kind: verify.RefMismatch, do: func(w *world) string {
+			_, object := w.settledOf("s0")
+			refs := w.keys(catalog.RefPrefix(object))
+			key := refs[len(refs)-1]
+			require.Greater(w.t, len(refs), 1)
+			ref, err := catalog.DecodeRef(w.value(key))
+			require.NoError(w.t, err)
+			w.put(key, binary.AppendUvarint(binary.AppendUvarint([]byte{1}, ref.Bytes), ref.ObjectSize+1))
 			return key
 		}},
 		{name: "a settled object is gone", kind: verify.ObjectMissing, do: func(w *world) string {

@@ -38,7 +38,7 @@ func (soakCmd) Help() string {
 	return `Starts real processes on loopback, with short deadlines and graces; clients append, read, trim, delete and create, and remember
 every acknowledgement. Meanwhile processes are killed (SIGKILL), stopped for longer than a session lives (SIGSTOP), an
 etcd member and the S3 server are killed and started again, the disk is filled. At the end the auditors must have nothing left to
-do, everything is read and compared, all is stopped, and metadata and bucket are compared (novad verify --list).
+do, everything is read and compared, all is stopped, and metadata and bucket are compared (novad verify --list --inventory), key by key and byte by byte.
 
 Exit status 1: something was lost, duplicated, reordered, leaked, dangling or still due. Then the folder is kept. The single
 form mounts a file system of its own, which takes root or a namespace of one's own.`
@@ -199,7 +199,7 @@ func (c *soakCmd) print(w io.Writer, rep *soak.Report) error {
 		{"records of unknown outcome", rep.Unknown}, {"of these found", rep.UnknownThere},
 		{"records read and compared", rep.Read}, {"readable at the end", rep.Readable}, {"rightly gone", rep.Gone},
 		{"seconds until drained", fmt.Sprintf("%.0f", rep.DrainSeconds)},
-		{"objects in the bucket", rep.Objects}, {"of bytes", rep.ObjectBytes}, {"objects listed", rep.Listed}, {"of bytes", rep.ListedBytes},
+		{"objects in the bucket", rep.Objects}, {"of bytes", rep.ObjectBytes}, {"objects recorded", rep.Recorded}, {"objects listed", rep.Listed}, {"of bytes", rep.ListedBytes},
 		{"lost", rep.Lost}, {"duplicated", rep.Duplicated}, {"reordered", rep.Reordered}, {"corrupt", rep.Corrupt},
 		{"phantom", rep.Phantom}, {"served though gone", rep.Undead}, {"leaked", rep.Leaked}, {"dangling", rep.Dangling},
 		{"otherwise amiss", rep.Amiss}, {"wrong answers", rep.Surprises},

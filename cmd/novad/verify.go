@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +31,7 @@ type verifyCmd struct {
 	Metastore string `help:"Check what nodes that are all stopped left in this metastore, etcd://HOST,HOST/PREFIX, and in --bucket." placeholder:"WHERE" env:"-"`
 	Bucket    string `help:"With --data-dir or --metastore: where the objects live, if not in bucket/ of the data directory: dir:PATH or s3://BUCKET/PREFIX." placeholder:"WHERE"`
 	List      bool   `help:"With --data-dir or --metastore: also list the bucket, and report every object that no record names." env:"-"`
+	Inventory string `help:"With --data-dir or --metastore: also write to this file each object that the metadata records, and its size, as a line of JSON." placeholder:"FILE" type:"path" env:"-"`
 	Abreast   int    `help:"Objects read at once, at most." default:"4" env:"-"`
 	Output    string `help:"How to print: table or json." enum:"table,json" default:"table" env:"-"`
 
@@ -60,9 +63,19 @@ func (c *verifyCmd) Run(p *process) error {
 	case c.List && c.DataDir == "" && c.Metastore == "":
 		return usagef("--list needs --data-dir or --metastore: while a server runs, objects rightly exist a moment before their records do")
 	}
-	show, done := verifyProgress(p.stderr)
-	rep, err := c.check(p.ctx, show)
+	if c.Inventory != "" && c.DataDir == "" && c.Metastore == "" {
+		return usagef("--inventory needs --data-dir or --metastore: while a server runs, what it records changes all the time")
+	}
+	o := verify.Options{Abreast: c.Abreast, List: c.List}
+	finish, err := c.inventory(&o)
+	if err != nil {
+		return err
+	}
+	var done func()
+	o.Progress, done = verifyProgress(p.stderr)
+	rep, err := c.check(p.ctx, o)
 	done()
+	err = errors.Join(err, finish())
 	if err != nil {
 		return err
 	}
@@ -77,23 +90,48 @@ func (c *verifyCmd) Run(p *process) error {
 	return err
 }
 
-func (c *verifyCmd) check(ctx context.Context, show func(verify.Progress)) (verify.Report, error) {
+// inventory has the objects that the metadata records written to a file, which is complete once finish returned without an error.
+func (c *verifyCmd) inventory(o *verify.Options) (finish func() error, err error) {
+	if c.Inventory == "" {
+		return func() error { return nil }, nil
+	}
+	f, err := os.Create(c.Inventory)
+	if err != nil {
+		return nil, usagef("--inventory: %w", err)
+	}
+	w := bufio.NewWriter(f)
+	enc := json.NewEncoder(w)
+	var failed error
+	o.Recorded = func(r verify.Recorded) {
+		if failed == nil {
+			failed = enc.Encode(r)
+		}
+	}
+	return func() error {
+		if err := errors.Join(failed, w.Flush(), f.Close()); err != nil {
+			return fmt.Errorf("--inventory: %w", err)
+		}
+		return nil
+	}, nil
+}
+
+func (c *verifyCmd) check(ctx context.Context, o verify.Options) (verify.Report, error) {
 	if c.DataDir != "" {
 		var at storageConfig
 		if err := at.bucketAt(c.Bucket, &c.s3Flags); err != nil {
 			return verify.Report{}, err
 		}
-		return verifyDir(ctx, c.DataDir, at.under(c.DataDir), verify.Options{Abreast: c.Abreast, List: c.List, Progress: show})
+		return verifyDir(ctx, c.DataDir, at.under(c.DataDir), o)
 	}
 	if c.Metastore != "" {
-		return c.shared(ctx, verify.Options{Abreast: c.Abreast, List: c.List, Progress: show})
+		return c.shared(ctx, o)
 	}
 	client, err := c.client()
 	if err != nil {
 		return verify.Report{}, err
 	}
 	defer client.Close()
-	return client.Verify(ctx, c.Abreast, show)
+	return client.Verify(ctx, c.Abreast, o.Progress)
 }
 
 // shared checks storage that nodes share. With a listing no node may run, of which those are known that

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"path/filepath"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -115,7 +115,8 @@ func (s *soak) readStream(ctx context.Context, t task, l *ledger) (*ending, erro
 	return end, nil
 }
 
-// compare has the whole store verified, now that nothing runs, and counts the bucket's files.
+// compare has the whole store verified, now that nothing runs, and compares the bucket's files, every key and its size, with what the
+// metadata records. What both find of an object is counted once.
 func (s *soak) compare(ctx context.Context, rep *Report) error {
 	out, exit, err := output(ctx, s.world.verify)
 	if err != nil {
@@ -126,19 +127,49 @@ func (s *soak) compare(ctx context.Context, rep *Report) error {
 		return fmt.Errorf("novad verify ended with status %d and no report (see its log): %w", exit, err)
 	}
 	rep.Listed, rep.ListedBytes, rep.Verified, rep.VerifiedBytes = found.Listed, found.ListedBytes, found.Records, found.Bytes
+	d := newDifferences()
+	if err := s.bucket(rep, d); err != nil {
+		return err
+	}
 	for _, f := range found.Findings {
+		text := fmt.Sprintf("verify: %s: %s", f.Kind, f.Detail)
 		switch f.Kind {
 		case verify.ObjectUnrecorded, verify.SlotUnwatched, verify.RefStray:
-			rep.Leaked++
+			d.leaked[f.Key] = text
 		case verify.ObjectMissing, verify.ObjectCorrupt, verify.ObjectMismatch, verify.RefMissing, verify.SpanStray:
-			rep.Dangling++
+			d.dangling[f.Key] = text
 		default:
 			rep.Amiss++
+			s.detail(f.Key + ": " + text)
 		}
-		s.detail(fmt.Sprintf("verify: %s %s: %s", f.Kind, f.Key, f.Detail))
 	}
 	rep.Amiss += found.Amiss - len(found.Findings) + found.Restless
-	return s.count(rep)
+	rep.Leaked, rep.Dangling = len(d.leaked), len(d.dangling)
+	for _, key := range slices.Sorted(maps.Keys(d.leaked)) {
+		s.detail("leaked: " + key + ": " + d.leaked[key])
+	}
+	for _, key := range slices.Sorted(maps.Keys(d.dangling)) {
+		s.detail("dangling: " + key + ": " + d.dangling[key])
+	}
+	return nil
+}
+
+// bucket compares the bucket's files with the inventory that verify has written.
+func (s *soak) bucket(rep *Report, d differences) error {
+	recorded, err := readInventory(s.world.inventory)
+	if err != nil {
+		return err
+	}
+	files, err := bucketFiles(s.world.bucket)
+	if err != nil {
+		return err
+	}
+	rep.Recorded, rep.Objects = len(recorded), len(files)
+	for _, size := range files {
+		rep.ObjectBytes += uint64(size)
+	}
+	recorded.against(files, d)
+	return nil
 }
 
 // detail notes what is counted elsewhere.
@@ -148,23 +179,4 @@ func (s *soak) detail(text string) {
 	if len(s.details) < 10*detailsMost {
 		s.details = append(s.details, text)
 	}
-}
-
-// count counts the files of the bucket.
-func (s *soak) count(rep *Report) error {
-	return filepath.WalkDir(s.world.bucket, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return fmt.Errorf("counting the bucket: %w", err)
-		}
-		if d.IsDir() || path == filepath.Join(s.world.bucket, "LOCK") { // the directory form's own
-			return nil
-		}
-		info, err := d.Info()
-		if err != nil {
-			return fmt.Errorf("counting the bucket: %w", err)
-		}
-		rep.Objects++
-		rep.ObjectBytes += uint64(info.Size())
-		return nil
-	})
 }

@@ -87,10 +87,11 @@ type Report struct {
 	ObjectBytes   uint64 `json:"object_bytes"`   // their size
 	Listed        int    `json:"listed"`         // what verify listed
 	ListedBytes   uint64 `json:"listed_bytes"`   // its size
+	Recorded      int    `json:"recorded"`       // objects that the metadata records
 	Verified      uint64 `json:"verified"`       // records that verify read
 	VerifiedBytes uint64 `json:"verified_bytes"` // their payload
-	Leaked        int    `json:"leaked"`         // objects without a record
-	Dangling      int    `json:"dangling"`       // records without their object, or with a wrong one
+	Leaked        int    `json:"leaked"`         // objects without a record, or longer than recorded
+	Dangling      int    `json:"dangling"`       // objects that a record names and that are missing, shorter or wrong, and records without their object
 	Amiss         int    `json:"amiss"`          // other findings of verify
 
 	Surprises int      `json:"surprises"` // answers that no client may get

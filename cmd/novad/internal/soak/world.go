@@ -30,7 +30,9 @@ type world struct {
 	health  []string // URLs of etcd's
 	bucket  string   // folder of the objects' files
 	verify  command  // of everything, once it is stopped
-	journal *journal
+	// inventory is the file to which verify writes what the metadata records.
+	inventory string
+	journal   *journal
 }
 
 // timing is the flags with which everything happens within a minute or so. They are legal together: catalog.Timing
@@ -51,7 +53,7 @@ func timing(f Form) []string {
 
 // build lays everything out and starts nothing.
 func build(o Options) (*world, error) {
-	w := &world{o: o}
+	w := &world{o: o, inventory: filepath.Join(o.Dir, "inventory.json")}
 	for _, dir := range []string{"logs", "data"} {
 		if err := os.MkdirAll(filepath.Join(o.Dir, dir), 0o755); err != nil {
 			return nil, err
@@ -81,7 +83,7 @@ func (w *world) single() error {
 	if err := w.node(roleStar, "alone", ports[0], nil, args...); err != nil {
 		return err
 	}
-	w.verify = command{name: "verify", args: []string{w.o.Novad, "verify", "--data-dir=" + data, "--list", "--output=json"}, log: w.log("verify")}
+	w.verify = command{name: "verify", args: []string{w.o.Novad, "verify", "--data-dir=" + data, "--list", "--output=json", "--inventory=" + w.inventory}, log: w.log("verify")}
 	return nil
 }
 
@@ -120,7 +122,7 @@ func (w *world) cluster() error {
 		fmt.Sprintf("--s3-endpoint=http://127.0.0.1:%d", ports[6]), "--s3-path-style", "--s3-region=us-east-1",
 	}
 	args := append(where[:len(where):len(where)], timing(Cluster)...)
-	w.verify = command{name: "verify", args: append([]string{w.o.Novad, "verify", "--list", "--output=json"}, where...), env: env, log: w.log("verify")}
+	w.verify = command{name: "verify", args: append([]string{w.o.Novad, "verify", "--list", "--output=json", "--inventory=" + w.inventory}, where...), env: env, log: w.log("verify")}
 	return errors.Join(
 		w.node(roleStar, "a", ports[7], env, append(args, "--star=a")...),
 		w.node(roleStar, "b", ports[8], env, append(args, "--star=b", "--no-audit")...),
