@@ -92,13 +92,23 @@ func (l *dataLock) make(dir string) error {
 		l.made = append(l.made, dir)
 		return nil
 	case errors.Is(err, fs.ErrExist):
-		return nil
+		return leadsNowhere(dir)
 	case errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir:
 		if err := l.make(filepath.Dir(dir)); err != nil {
 			return err
 		}
 		return l.make(dir)
 	}
+	return err
+}
+
+// leadsNowhere is an error where a folder's name is a link to nothing, as to a volume that is not mounted: it can be neither
+// made nor opened, and stays so however often that is tried.
+func leadsNowhere(dir string) error {
+	if _, err := os.Readlink(dir); err != nil {
+		return nil // no link
+	}
+	_, err := os.Stat(dir)
 	return err
 }
 
