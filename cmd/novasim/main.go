@@ -1,19 +1,5 @@
 // Command novasim runs Nova's production code in a seeded, deterministic simulation
 // and says whether its invariants hold.
-//
-//	novasim -seed 42                          one seed
-//	novasim -seeds 2000                       many, on all processors
-//	novasim -scenario FILE                    a script, uncut
-//	novasim -cut all -scenario FILE           a script, killed at every step
-//	novasim -cut all -scenario DIRECTORY      every script in it
-//	novasim -seed 42 -minimize                the least of it that still fails
-//	novasim -replay FILE -html PAGE           a saved run, to be looked at
-//	novasim -duration 8h -failures FILE       as many as there is time for; those that fail are noted
-//	novasim -mutants [-quick] [NAME …]        the checker's checker
-//	novasim -bench                            how fast it is
-//
-// Exit status: 0 all held, 1 an invariant broke or a sweep was interrupted, 2 wrong usage, 3 the simulator
-// itself failed.
 package main
 
 import (
@@ -74,12 +60,13 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	debug.SetGCPercent(800)
 	var f flags
 	fs := flag.NewFlagSet("novasim", flag.ContinueOnError)
-	fs.SetOutput(errOut)
-	fs.Uint64Var(&f.seed, "seed", 0, "run this `seed`; with a scenario: the seed of its scheduling")
-	fs.IntVar(&f.seeds, "seeds", 0, "run so `many` seeds, from -first on")
-	fs.Uint64Var(&f.first, "first", 1, "the first seed of -seeds or -duration")
-	fs.DurationVar(&f.duration, "duration", 0, "run seeds for this `long`")
-	fs.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "worlds at once")
+	fs.SetOutput(io.Discard) // it would print all flags behind each mistake
+	fs.Usage = func() {}
+	fs.Uint64Var(&f.seed, "seed", 0, "run seed `N`; with a scenario: the seed of its scheduling")
+	fs.IntVar(&f.seeds, "seeds", 0, "run `N` seeds, from -first on")
+	fs.Uint64Var(&f.first, "first", 1, "`N` is the first seed of -seeds or -duration")
+	fs.DurationVar(&f.duration, "duration", 0, "run seeds for this long, as 90s or 8h: a `duration`")
+	fs.IntVar(&f.parallel, "parallel", runtime.NumCPU(), "run `N` worlds at once")
 	var patterns []string
 	fs.Func("scenario", "play this `file`, all of a directory or a glob; may be given again", func(s string) error {
 		patterns = append(patterns, s)
@@ -87,10 +74,10 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	})
 	fs.StringVar(&f.cut, "cut", "", cutHelp)
 	fs.StringVar(&f.cutNode, "cut-node", "", cutNodeHelp)
-	fs.StringVar(&f.output, "output", "text", "text or json")
+	fs.StringVar(&f.output, "output", "text", "print the result as `text` or json; of -mutants also as markdown")
 	fs.BoolVar(&f.bench, "bench", false, "measure simulated steps per second")
 	fs.BoolVar(&f.stopAt, "fail-fast", true, "end a sweep at the first failure; with -failures: false, unless given")
-	fs.IntVar(&f.steps, "steps", 0, "end each seed of a sweep after so `many` steps, without its phase of convergence")
+	fs.IntVar(&f.steps, "steps", 0, "end each seed of a sweep after `N` steps, without its phase of convergence")
 	fs.BoolVar(&f.twice, "twice", false, "run each seed of a sweep twice, and compare")
 	fs.StringVar(&f.hashes, "hashes", "", "write the hash of each seed of a sweep to this `file`, to be compared with another")
 	fs.StringVar(&f.failures, "failures", "", "append the seeds of a sweep that fail to this `file`, each as it fails, and go on")
@@ -101,8 +88,10 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	given := map[string]bool{}
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
+		help(out, fs)
 		return exitHeld
 	case err != nil:
+		fmt.Fprintf(errOut, "novasim: %v (see novasim -h)\n", err)
 		return exitUsage
 	}
 	fs.Visit(func(fl *flag.Flag) { given[fl.Name] = true })
@@ -142,6 +131,8 @@ func run(args []string, out, errOut io.Writer) (status int) {
 		return usage("-steps must be above 0")
 	case (f.steps > 0 || f.twice || f.hashes != "" || f.failures != "") && f.seeds == 0 && f.duration == 0:
 		return usage("-steps, -twice, -hashes and -failures are of a sweep: give them with -seeds or -duration")
+	case given["first"] && f.seeds == 0 && f.duration == 0:
+		return usage("-first is where a sweep begins: give it with -seeds or -duration")
 	case given["duration"] && f.duration <= 0:
 		return usage("-duration must be above 0")
 	case f.marks != "" && f.seeds == 0 && f.duration == 0:
@@ -175,6 +166,5 @@ func run(args []string, out, errOut io.Writer) (status int) {
 	case given["seed"]:
 		return c.one()
 	}
-	fs.Usage()
-	return exitUsage
+	return usage("nothing to run: give -seed, -seeds, -duration, -scenario, -replay, -mutants or -bench (see novasim -h)")
 }

@@ -285,7 +285,11 @@ func TestTrace(t *testing.T) {
 func TestUsage(t *testing.T) {
 	path := script(t, small)
 	for args, want := range map[string]string{
-		"":                                       "Usage of novasim",
+		"":                                       "nothing to run",
+		"-first 5":                               "-first is where a sweep begins",
+		"-first 5 -seed 3":                       "-first is where a sweep begins",
+		"-mutants nowhere":                       `no mutant is called "nowhere"`,
+		"-seed":                                  "flag needs an argument",
 		"-nope":                                  "flag provided but not defined",
 		"-seed x":                                "invalid value",
 		"-seed -1":                               "invalid value",
@@ -329,10 +333,16 @@ func TestUsage(t *testing.T) {
 		require.Equal(t, exitUsage, status, args)
 		require.Empty(t, out, args)
 		require.Contains(t, errOut, want, args)
+		require.Regexp(t, "^novasim: ", errOut, args)
+		if !strings.Contains(args, "main.go") { // what is no scenario is told in three lines
+			require.Equal(t, 1, strings.Count(errOut, "\n"), "%s: one line: %s", args, errOut)
+		}
 	}
-	status, _, errOut := novasim("-help")
+	status, out, errOut := novasim("-help")
 	require.Equal(t, exitHeld, status)
-	require.Contains(t, errOut, "-seeds many")
+	require.Empty(t, errOut)
+	require.Contains(t, out, "-seeds N")
+	require.Contains(t, out, "Exit status: ")
 }
 
 // When the harness itself is at fault nothing was shown, neither held nor broken.

@@ -55,6 +55,9 @@ func (c *command) shrink(s *play.Saved) int {
 		return c.nothingToMinimize(&holds.Outcome, time.Since(start))
 	}
 	if err != nil {
+		if s.Plan == nil {
+			err = unusable{err}
+		}
 		return c.failed(err)
 	}
 	if err := c.write(m.Saved); err != nil {

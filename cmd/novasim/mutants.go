@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -110,6 +111,9 @@ func (c *command) hunt() int {
 	mutants, err := mutant.Load(root, c.args...)
 	if err != nil {
 		fmt.Fprintf(c.errOut, "novasim: %v\n", err)
+		if errors.Is(err, mutant.ErrUnknown) {
+			return exitUsage
+		}
 		return exitFailed
 	}
 	work, err := os.MkdirTemp("", "novasim-mutants-")

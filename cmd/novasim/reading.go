@@ -27,7 +27,7 @@ func (r *reading) register(fs *flag.FlagSet) {
 	fs.StringVar(&r.save, "save", "", "save the run, with all that chance decided in it, to this `file`")
 	fs.StringVar(&r.replay, "replay", "", "play the run that was saved to this `file`")
 	fs.BoolVar(&r.minimize, "minimize", false, "make the failing run of -seed or -replay smaller as long as it fails, and save that")
-	fs.DurationVar(&r.within, "within", time.Minute, "how `long` -minimize may take")
+	fs.DurationVar(&r.within, "within", time.Minute, "how long -minimize may take, a `duration`")
 }
 
 // misread says what is wrong with the flags, or "".

@@ -37,12 +37,17 @@ func TestSaveAndReplay(t *testing.T) {
 	require.Contains(t, out, "this program has ")
 }
 
-// A failure is one command away from its page.
+// A failure is one command away from its page, which is named after the scenario.
 func TestPage(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "page.html")
-	status, out, _ := novasim("-scenario", canary, "-html", page)
+	status, out, _ := novasim("-scenario", canary)
 	require.Equal(t, exitBroken, status)
-	require.Contains(t, out, "next:   novasim -scenario "+canary)
+	require.Contains(t, out, "next:   novasim -scenario "+canary+" -seed 0 -html expects-too-much.html\n")
+	_, out, _ = novasim("-scenario", canary, "-scenario", canary)
+	require.Contains(t, out, " -html expects-too-much.html\n")
+	page := filepath.Join(t.TempDir(), "page.html")
+	status, out, _ = novasim("-scenario", canary, "-html", page)
+	require.Equal(t, exitBroken, status)
+	require.NotContains(t, out, "next:", "it is there")
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "<!doctype html>")
@@ -67,6 +72,9 @@ func TestReadingUsage(t *testing.T) {
 	none := filepath.Join(dir, "none.json")
 	junk := filepath.Join(dir, "junk.json")
 	require.NoError(t, os.WriteFile(junk, []byte("{}"), 0o600))
+	scenario := filepath.Join(dir, "scenario.json")
+	status, _, _ := novasim("-scenario", canary, "-save", scenario)
+	require.Equal(t, exitBroken, status)
 	for args, want := range map[string]string{
 		"-seeds 2 -save f":                          "-save is of one run",
 		"-seeds 2 -html f":                          "-html is of one run",
@@ -81,6 +89,7 @@ func TestReadingUsage(t *testing.T) {
 		"-minimize -seeds 3":                        "-minimize is of the run of a seed",
 		"-minimize -scenario " + canary:             "-minimize is of the run of a seed",
 		"-minimize -replay " + none:                 "no such file",
+		"-minimize -replay " + scenario:             "only the run of a seed is minimized",
 		"-minimize -seed 7 -within -1s":             "-within must be above 0",
 		"-seed 7 -within 3s":                        "-within is of -minimize",
 		"-scenario " + canary + " -cut all -save f": "-save is of one run",

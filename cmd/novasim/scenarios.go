@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -108,7 +109,7 @@ func (c *command) playOnce(script *play.Script, cut *play.Cut) int {
 		return status(o.Finding)
 	}
 	if o.Finding != nil {
-		fmt.Fprintf(c.out, "\n%s\nreplay: %s\nnext:   %s -html page.html\n", o.Finding.Report(), replay, replay)
+		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n%s", o.Finding.Report(), replay, c.pageNext(replay))
 	}
 	return status(o.Finding)
 }
@@ -131,6 +132,16 @@ func (c *command) replayOf(script *play.Script, cut *play.Cut) string {
 		}
 	}
 	return s
+}
+
+// pageNext says how to look at what a command of replayOf plays, unless that has just been done. The page is named
+// after the scenario.
+func (c *command) pageNext(replay string) string {
+	if c.html != "" {
+		return ""
+	}
+	name := strings.TrimSuffix(filepath.Base(words(replay)[2]), ".nova")
+	return fmt.Sprintf("next:   %s -html %s\n", replay, quote(name+".html"))
 }
 
 // playAll plays several scenarios, or makes the cuts of one or several.
@@ -273,6 +284,6 @@ func (c *command) printTotal(total *totalReport, scenarios int, first *sim.Findi
 		fmt.Fprintf(c.out, "\n%s\n", kindTable(total.Kinds))
 	}
 	if first != nil {
-		fmt.Fprintf(c.out, "\n%s\nreplay: %s\nnext:   %s -html page.html\n", first.Report(), total.Replay, total.Replay)
+		fmt.Fprintf(c.out, "\n%s\nreplay: %s\n%s", first.Report(), total.Replay, c.pageNext(total.Replay))
 	}
 }

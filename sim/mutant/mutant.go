@@ -15,6 +15,7 @@ package mutant
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -45,9 +46,12 @@ func (m *Mutant) Meant(invariant string) bool {
 	return invariant != "" && (strings.Contains(m.MustBreak, invariant) || strings.Contains(m.MustBreak, "any other"))
 }
 
+// ErrUnknown is that no mutant is called as somebody asked.
+var ErrUnknown = errors.New("no mutant is called")
+
 // Load reads the mutants of the tree at root, sorted by name: those that a pattern matches, or all
 // if there is none. A pattern is a name or a glob of names; a trailing ".patch" and the
-// directory are allowed. A pattern that matches nothing is an error.
+// directory are allowed. A pattern that matches nothing is an ErrUnknown.
 func Load(root string, patterns ...string) ([]Mutant, error) {
 	files, err := filepath.Glob(filepath.Join(root, Dir, "*.patch"))
 	if err != nil {
@@ -80,7 +84,7 @@ func Load(root string, patterns ...string) ([]Mutant, error) {
 		out = append(out, m)
 	}
 	if i := slices.Index(used, false); i >= 0 {
-		return nil, fmt.Errorf("no mutant is called %q; they are in %s", patterns[i], Dir)
+		return nil, fmt.Errorf("%w %q; they are in %s", ErrUnknown, patterns[i], Dir)
 	}
 	return out, nil
 }

@@ -73,6 +73,7 @@ func TestLoad(t *testing.T) {
 	}
 	_, err = Load(root, "one", "three")
 	require.ErrorContains(t, err, `no mutant is called "three"`)
+	require.ErrorIs(t, err, ErrUnknown)
 
 	for header, want := range map[string]string{
 		"A bug.\n": `no line "Must break`,

@@ -59,7 +59,7 @@ func (*HoldsError) Error() string { return "the run holds: there is nothing to m
 // as Hypothesis does it (MacIver and Donaldson, 2020). The result is the least that was met, not the least there is.
 func Minimize(ctx context.Context, s *Saved, opt MinimizeOptions) (*Minimized, error) {
 	if s.Plan == nil {
-		return nil, fmt.Errorf("%s is a scenario, which is as small as its author has made it: only the run of a seed is minimized", s.Name)
+		return nil, fmt.Errorf("it is a run of the scenario %s, which is as small as its author has made it: only the run of a seed is minimized", s.Name)
 	}
 	first, err := s.Play(Options{Attach: opt.Attach})
 	switch {

@@ -70,7 +70,7 @@ func TestMinimizeRefuses(t *testing.T) {
 	scenario, _, err := SaveScenario(small+"expect next s 3\n", "small.nova", 0, nil, Options{})
 	require.NoError(t, err)
 	_, err = Minimize(context.Background(), scenario, MinimizeOptions{})
-	require.ErrorContains(t, err, "is a scenario")
+	require.ErrorContains(t, err, "run of the scenario")
 }
 
 // Where there is no time, nothing is lost: what is given back is the run itself.
