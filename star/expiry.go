@@ -63,8 +63,7 @@ func (s *Star) firstReadable(ctx context.Context, view *catalog.StreamView, judg
 		return 0, err
 	}
 	if len(spans) == 0 || spans[0].Span.First > judged.First {
-		// The span went meanwhile, or was short to come: the read itself finds out.
-		return judged.First, nil
+		return judged.First, s.wentMeanwhile(ctx, view.ID, judged.First)
 	}
 	span := &spans[0].Span
 	ages := judged.ExpiredAt != 0 && span.FirstTimestamp <= judged.ExpiredAt
@@ -107,6 +106,17 @@ func (s *Star) firstReadable(ctx context.Context, view *catalog.StreamView, judg
 		s.expired.put(view.ID, known)
 	}
 	return max(judged.First, byAge, byBytes), nil
+}
+
+// wentMeanwhile judges that no span holds a stream's first readable offset by now: errTrimmedMeanwhile where the
+// watermark has passed it, for watermarks move before spans go. The star's memory may hold its records still, and
+// with them such as had expired before. Otherwise the read finds the hole.
+func (s *Star) wentMeanwhile(ctx context.Context, id catalog.StreamID, first uint64) error {
+	now, err := s.cat.ReadStream(ctx, id)
+	if err == nil && now.Mark.Watermark > first {
+		return errTrimmedMeanwhile
+	}
+	return err
 }
 
 // seekTime returns the first offset at which the stream's running maximum of timestamps has

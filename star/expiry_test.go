@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/metastore"
 	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/objstore/format"
 	"github.com/nova-store/nova/sim"
@@ -189,6 +190,54 @@ func TestReadsJudgeThePolicy(t *testing.T) {
 				}
 			},
 		})
+	})
+}
+
+// The span of which some records are expired is trimmed and gone once it is to be looked at, while the star's memory has its
+// records still: what had expired when the read began is not served.
+func TestBoundarySpanGoesUnderARead(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 8217}), "n", nil)
+	id := r.create("s")
+	r.mustAppend("s", numbers(0, 5)...)
+	r.mustAppend("s", numbers(5, 10)...)
+	r.setPolicy(id, catalog.Policy{MaxBytes: 7})
+	scans := 0
+	r.store.scan = func(ctx context.Context, _ metastore.Range) {
+		if scans++; scans != 2 { // the first is the search for that span
+			return
+		}
+		r.trim(ctx, id, 5)
+		_, err := r.store.Commit(ctx, metastore.Batch{Ops: []metastore.Op{metastore.Delete(catalog.SpanKey(id, 4))}})
+		require.NoError(t, err)
+	}
+	res, err := r.read(star.ReadRequest{Name: "s", Start: true})
+	require.NoError(t, err)
+	require.Equal(t, uint64(5), res.First)
+	require.Equal(t, numbers(5, 10), texts(res.Records))
+	require.Equal(t, 1, r.events.branches["star.read.position"])
+}
+
+// What came after the head was read does not count: nothing is readable where all that it tells of is expired and gone.
+func TestFirstOffsetIsNotBeyondTheHead(t *testing.T) {
+	r := newRig(t, newWorld(t, sim.Config{Seed: 8218}), "n", nil)
+	id := r.create("s")
+	r.mustAppend("s", numbers(0, 5)...)
+	r.setPolicy(id, catalog.Policy{MaxBytes: 3})
+	var view catalog.StreamView
+	r.run(func(ctx context.Context) {
+		var err error
+		view, err = r.cat.ReadStream(ctx, id)
+		require.NoError(t, err)
+	})
+	r.mustAppend("s", numbers(5, 10)...)
+	r.mustAppend("s", numbers(10, 15)...)
+	r.run(func(ctx context.Context) {
+		r.trim(ctx, id, 10)
+		_, err := r.store.Commit(ctx, metastore.Batch{Ops: []metastore.Op{metastore.Delete(catalog.SpanKey(id, 4)), metastore.Delete(catalog.SpanKey(id, 9))}})
+		require.NoError(t, err)
+		first, err := r.star.FirstOffset(ctx, view)
+		require.NoError(t, err)
+		require.Equal(t, view.Head.Next, first)
 	})
 }
 

@@ -251,7 +251,15 @@ type store struct {
 	metastore.Store
 	commit func(ctx context.Context, b metastore.Batch, commit func() (metastore.Version, error)) (metastore.Version, error)
 	get    func(keys []string)
-	fail   bool // a get is answered with an outage
+	scan   func(ctx context.Context, r metastore.Range) // before it
+	fail   bool                                         // a get is answered with an outage
+}
+
+func (s *store) Scan(ctx context.Context, r metastore.Range, limit int) (metastore.Page, error) {
+	if s.scan != nil {
+		s.scan(ctx, r)
+	}
+	return s.Store.Scan(ctx, r, limit)
 }
 
 func (s *store) Get(ctx context.Context, keys ...string) ([]metastore.Record, error) {
