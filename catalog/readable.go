@@ -97,6 +97,11 @@ func (c *Catalog) Readable(ctx context.Context, v StreamView, now time.Time) (Re
 		// the stream moved on, or went, since the view was read.
 		return Readable{}, fmt.Errorf("judging the policy of stream %v: %w: its last span is not there", v.ID, metastore.ErrUnavailable)
 	}
+	if first.Span.First >= v.Head.Next {
+		// All that the view tells of went, since it was read.
+		r.First, r.FirstBytes = v.Head.Next, v.Head.Bytes
+		return r, nil
+	}
 	if first.Span.First > r.First {
 		r.First = first.Span.First
 		r.FirstBytes = max(r.FirstBytes, first.Span.BytePos-first.Span.Bytes)
