@@ -21,6 +21,7 @@ type PolicyAsk struct {
 	id     catalog.StreamID
 	policy catalog.Policy
 	held   bool // the stream has had it since the client asked
+	alone  bool // it came to have it when nobody else asked for it
 }
 
 // AskPolicy notes that a client is about to give a stream a policy.
@@ -38,6 +39,19 @@ func (c *Checker) PolicySet(a *PolicyAsk) {
 	if !a.held {
 		c.fail(Lost, catalog.StreamKey(a.id), "the policy %+v was acknowledged, and the stream has not had it since it was asked for; it has %+v", a.policy, s.rec.Policy)
 	}
+	s.unask(a)
+}
+
+// PolicyRefused judges an answer that says that nothing happened: the stream has not had the policy because of this, and will not.
+func (c *Checker) PolicyRefused(a *PolicyAsk) {
+	s := c.stream(a.id)
+	if a.alone {
+		c.fail(Lost, catalog.StreamKey(a.id), "the policy %+v was refused, and the stream has had it, for which nobody else asked", a.policy)
+	}
+	s.unask(a)
+}
+
+func (s *stream) unask(a *PolicyAsk) {
 	s.asks = slices.DeleteFunc(s.asks, func(b *PolicyAsk) bool { return a == b })
 }
 
@@ -50,13 +64,16 @@ func (c *Checker) judgePolicy(s *stream) {
 	case s.was.Policy == s.rec.Policy:
 		return
 	}
-	asked := false
+	var asked []*PolicyAsk
 	for _, a := range s.asks {
 		if a.policy == s.rec.Policy {
-			a.held, asked = true, true
+			a.held, asked = true, append(asked, a)
 		}
 	}
-	if !asked {
+	switch len(asked) {
+	case 1:
+		asked[0].alone = true
+	case 0:
 		c.fail(Lost, catalog.StreamKey(s.id), "the policy changes from %+v to %+v, for which nobody asks", s.was.Policy, s.rec.Policy)
 	}
 }

@@ -19,6 +19,17 @@ func TestAnswers(t *testing.T) {
 		{"a policy that was not set", func(x *fixture) {
 			x.c.PolicySet(x.c.AskPolicy(x.id, bytes))
 		}, check.Lost, "was acknowledged, and the stream has not had it"},
+		{"a policy that was refused and set", func(x *fixture) {
+			asked := x.c.AskPolicy(x.id, bytes)
+			_, err := x.cat.SetPolicy(x.ctx, x.id, bytes)
+			require.NoError(x.t, err)
+			x.c.PolicyRefused(asked)
+		}, check.Lost, "was refused, and the stream has had it"},
+		{"a policy that comes after it was refused", func(x *fixture) {
+			x.c.PolicyRefused(x.c.AskPolicy(x.id, bytes))
+			_, err := x.cat.SetPolicy(x.ctx, x.id, bytes)
+			require.NoError(x.t, err)
+		}, check.Lost, "for which nobody asks"},
 		{"a policy that nobody asks for", func(x *fixture) {
 			_, err := x.cat.SetPolicy(x.ctx, x.id, bytes)
 			require.NoError(x.t, err)

@@ -143,6 +143,9 @@ func (g *game) setPolicy(ctx context.Context, c *sim.Client, p *Process, name st
 	return g.change(ctx, c, p, "policy", name, func(ctx context.Context, id catalog.StreamID) error {
 		asked = g.check.AskPolicy(id, policy)
 		_, err := p.Cat.SetPolicy(ctx, id, policy)
+		if err != nil && !errors.Is(err, metastore.ErrUnknown) {
+			g.check.PolicyRefused(asked)
+		}
 		return err
 	}, func(catalog.StreamID) { g.check.PolicySet(asked) })
 }
