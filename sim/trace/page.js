@@ -81,7 +81,7 @@ function start(D) {
     for (const e of [c, g]) { const b = e.parentElement.getBoundingClientRect(); e.width = Math.max(1, Math.round(b.width * r)); e.height = Math.max(1, Math.round(b.height * r)); }
     W = c.width / r; H = c.height / r; GW = g.width / r; GH = g.height / r;
     cx.setTransform(r, 0, 0, r, 0, 0); gx.setTransform(r, 0, 0, r, 0, 0);
-    clamp(); draw();
+    clamp(); paint(); chart(); // at once: a canvas is empty after it was resized
   }
   function clamp() {
     const f = full(), least = V.byTime ? 10 : 4;
@@ -251,6 +251,9 @@ function start(D) {
     select(V.matches[V.at], true);
   }
 
+  // The call in whose effect the checker spoke: nothing has an effect between the two. None if the harness found it.
+  const culprit = D.found < 0 ? -1 : calls.reduce((best, k, i) => k[4] > D.found && (best < 0 || k[4] < calls[best][4]) ? i : best, -1);
+
   // Selection and lives.
   function show(x, row) {
     const w = V.b - V.a, p = pos(x);
@@ -295,8 +298,10 @@ function start(D) {
   }
   function life(key) {
     const o = objectOf(key) || key, folded = o.replaceAll("/", "!");
-    const touch = new Uint8Array(S.length);
-    S.forEach((s, i) => { if (s.includes(o) || s.includes(folded)) touch[i] = 1; });
+    const touch = new Uint8Array(S.length), id = /^(?:stream|head|mark)\/([0-9a-f]{16})$/.exec(o);
+    // A stream's markers name it by its id alone.
+    const marker = id && new RegExp(`^due/(?:teardown|retention)/.*~${id[1]}$`);
+    S.forEach((s, i) => { if (s.includes(o) || s.includes(folded) || marker && marker.test(s)) touch[i] = 1; });
     const items = [];
     for (const h of changes) {
       if (h[1] === 0 && S[h[5]].startsWith("due/")) continue; // the marker's line says it
@@ -310,11 +315,15 @@ function start(D) {
       if (hit) items.push({ x: k[3], step: k[2], what: S[k[1]], state: k[6] ? "→ " + S[k[6]] : "", text: k[0] >= 0 ? S[D.lanes[tasks[k[0]][2]][1]] : "", node: k[0] >= 0 ? S[D.lanes[tasks[k[0]][2]][0]] : "", dim: k[6] === 0, bad: k[6] !== 0 });
     }
     for (const p of points) { let hit = false; for (let j = 6; !hit && j < p.length; j++) hit = touch[p[j]]; if (hit) items.push({ x: p[0], step: p[4], what: S[p[1]], state: "", text: S[p[5]], node: S[p[3]], bad: S[p[1]] === "finding", point: p }); }
-    items.sort((a, b) => a.x - b.x);
+    // The checker speaks in the midst of an effect: its finding is told behind all of it.
+    const order = i => i.what === "finding" && culprit >= 0 ? calls[culprit][4] : i.x;
+    items.sort((a, b) => order(a) - order(b));
     const most = 1500, cut = items.length > most;
     $("side").innerHTML = `<h2>The life of</h2><p><code>${esc(o)}</code></p><p class="sub">${items.length} events${cut ? ", the last " + most + " of them" : ""}</p><ul id="life">` +
-      (cut ? items.slice(-most) : items).map(i => `<li tabindex="0" data-x="${i.x}" data-step="${i.step}" class="${i.bad ? "bad" : ""}" style="${i.dim ? "opacity:.6" : ""}"><span class="t">${i.step} ${fmtT(time[i.x])} ${esc(i.node)}</span> <b>${esc(i.what)}</b> ${esc(i.state)}<br>${esc(i.text)}</li>`).join("") + "</ul>";
+      (cut ? items.slice(-most) : items).map(i => `<li tabindex="0" data-x="${i.x}" data-step="${i.step}" data-what="${esc(i.what)}" class="${i.bad ? "bad" : ""}" style="${i.dim ? "opacity:.6" : ""}"><span class="t">${i.step} ${fmtT(time[i.x])} ${esc(i.node)}</span> <b>${esc(i.what)}</b> ${esc(i.state)}<br>${esc(i.text)}</li>`).join("") + "</ul>";
     $("side").scrollTop = 0; filterTo(o); wire();
+    const end = [...$("life").children].find(li => li.dataset.what === "finding");
+    if (end) { end.classList.add("here"); end.scrollIntoView({ block: "center" }); }
   }
   function filterTo(q) { $("filter").value = q; filter(q); }
   function wire() {
@@ -339,12 +348,13 @@ function start(D) {
   if (!held) {
     const items = [];
     const upTo = D.found < 0 ? N : D.found + 1;
-    for (let i = calls.length - 1, n = 0; i >= 0 && n < 10; i--) if (calls[i][3] <= upTo && KIND[S[calls[i][1]]] !== "wait") { items.push({ x: calls[i][3], call: i }); n++; }
+    for (let i = calls.length - 1, n = 0; i >= 0 && n < 10; i--) if (calls[i][3] <= upTo && i !== culprit && KIND[S[calls[i][1]]] !== "wait") { items.push({ x: calls[i][3], call: i }); n++; }
+    if (culprit >= 0) items.push({ x: D.found, call: culprit });
     points.filter(p => ["fault","kill","pause","resume","up","session"].includes(S[p[1]]) && p[0] <= upTo && S[p[5]] !== "exit").slice(-6).forEach(p => items.push({ x: p[0], point: p }));
     items.sort((a, b) => a.x - b.x);
     for (const it of items) {
       const li = document.createElement("li"); li.tabIndex = 0;
-      if (it.call != null) { const k = calls[it.call], t = tasks[k[0]], l = t && D.lanes[t[2]]; li.textContent = `${String(k[2]).padStart(6)}  ${when(k[3]).padStart(10)}  ${l ? (S[l[0]] + "#" + t[1] + " " + S[l[1]]).padEnd(24) : ""} ${S[k[1]]} ${[...new Set(k.slice(8))].slice(0, 4).map(i => S[i]).join(" ")}${k[6] ? " → " + S[k[6]] : ""}`; if (k[6]) li.className = "bad"; }
+      if (it.call != null) { const k = calls[it.call], t = tasks[k[0]], l = t && D.lanes[t[2]]; li.textContent = `${String(k[2]).padStart(6)}  ${when(k[3]).padStart(10)}  ${l ? (S[l[0]] + "#" + t[1] + " " + S[l[1]]).padEnd(24) : ""} ${it.call === culprit ? "broke it at " + when(k[4]) + ": " : ""}${S[k[1]]} ${[...new Set(k.slice(8))].slice(0, 4).map(i => S[i]).join(" ")}${k[6] ? " → " + S[k[6]] : ""}`; if (k[6] || it.call === culprit) li.className = "bad"; }
       else { const p = it.point; li.textContent = `${String(p[4]).padStart(6)}  ${when(p[0]).padStart(10)}  ${S[p[3]].padEnd(24)} ${S[p[1]]} ${S[p[5]]}`; li.className = "bad"; }
       li.onclick = () => select(it, true); li.onkeydown = e => { if (e.key === "Enter") select(it, true); };
       li.style.whiteSpace = "pre";
@@ -409,9 +419,9 @@ function start(D) {
   function failure() {
     if (D.found < 0) return;
     { const w = V.byTime ? Math.max(1e5, full() / 100) : Math.min(full(), 200); V.b = pos(D.found) + w * 0.06; V.a = V.b - w; if (V.b > full()) { V.b = full(); V.a = V.b - w; } clamp(); }
-    let i = callByStep.get(D.step); 
-    for (let j = calls.length - 1; j >= 0; j--) if (calls[j][4] >= 0 && Math.abs(calls[j][4] - D.found) <= 1 || calls[j][4] > D.found && calls[j][3] < D.found && calls[j][4] - D.found < 12) { i = j; break; }
-    if (i != null) select({ call: i }, false), show(calls[i][3], rowOfCall(calls[i])); 
+    const i = culprit >= 0 ? culprit : callByStep.get(D.step);
+    // The failure stays in view, however long ago its call was issued.
+    if (i != null) select({ call: i }, false), show(D.found, rowOfCall(calls[i]));
     draw();
   }
   function axisSwitch() { const x0 = indexAt(V.a), x1 = Math.max(x0 + 1, indexAt(V.b)); V.byTime = !V.byTime; V.a = pos(x0); V.b = pos(x1) + (V.byTime ? 1 : 0); $("baxis").textContent = "axis: " + (V.byTime ? "time" : "events"); clamp(); draw(); }
