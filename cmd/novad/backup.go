@@ -39,7 +39,7 @@ func wholeFor(t catalog.Timing) time.Duration { return min(t.ReapGrace, t.TrimGr
 // backupCmd makes a backup of a running server's metadata.
 type backupCmd struct {
 	serverFlag
-	To     string `arg:"" name:"file" help:"File to write, which must not exist; or a folder, in which it gets a name by the time."`
+	To     string `arg:"" name:"file" help:"File to write, which must not exist; or a folder, in which it gets a name by the time, and which is made if it ends in / and is not there."`
 	Output string `help:"How to tell the result: text or json." enum:"text,json" default:"text" env:"-"`
 }
 
@@ -62,6 +62,11 @@ type backedUp struct {
 // Run writes the file.
 func (c *backupCmd) Run(p *process) error {
 	path := c.To
+	if path != "" && os.IsPathSeparator(path[len(path)-1]) { // a folder, whether it is there or not
+		if err := os.MkdirAll(path, 0o750); err != nil {
+			return usagef("%v", err)
+		}
+	}
 	switch info, err := os.Stat(path); {
 	case err == nil && info.IsDir():
 		path = filepath.Join(path, "nova-"+time.Now().UTC().Format("20060102T150405.000Z")+".tar")
