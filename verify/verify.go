@@ -217,6 +217,7 @@ func Run(ctx context.Context, cat *catalog.Catalog, bucket objstore.Bucket, clk 
 	r := &run{
 		cat: cat, store: cat.Store(), bucket: bucket, clk: clk, o: o, start: clk.Now(), most: cat.Store().Limits().MaxOps,
 		memory: clock.NewSemaphore(clk, memoryMost), batches: newBatchCache(),
+		rep:  Report{Findings: []Finding{}}, // which is no null to whoever reads the report as JSON
 		seen: map[string]bool{}, queues: map[catalog.Queue]int{},
 	}
 	err := r.all(ctx)

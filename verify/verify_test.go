@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,11 @@ import (
 func TestCleanIsClean(t *testing.T) {
 	w := newWorld(t)
 	w.catalog(time.Hour)
-	require.Empty(t, w.verify(verify.Options{List: true}).Findings, "an empty keyspace")
+	nothing := w.verify(verify.Options{List: true})
+	require.Empty(t, nothing.Findings, "an empty keyspace")
+	report, err := json.Marshal(nothing)
+	require.NoError(t, err)
+	require.Contains(t, string(report), `"findings":[]`, "a list also where nothing is amiss")
 	w.fill()
 	for _, page := range []int{1, 3, 0} {
 		rep := w.verify(verify.Options{List: true, PageSize: page})
