@@ -35,8 +35,8 @@ const defaultListen = "127.0.0.1:4466"
 type serveCmd struct {
 	Config string `help:"YAML file with values for these flags." placeholder:"FILE"`
 
-	Data      string `help:"Data directory: metadata under meta/, objects under bucket/." default:"./nova-data" placeholder:"DIR"`
-	Listen    string `help:"Address to serve HTTP on; port 0 picks one." default:"${listen}" placeholder:"HOST:PORT"`
+	Data      string `help:"Data directory (./nova-data): metadata under meta/, objects under bucket/." default:"./nova-data" placeholder:"DIR"`
+	Listen    string `help:"Address to serve HTTP on (${listen}); port 0 picks one." default:"${listen}" placeholder:"HOST:PORT"`
 	Star      string `help:"Name of this star." default:"${star}"`
 	NoAudit   bool   `help:"Serve only; somebody else must run an auditor."`
 	AuditOnly bool   `help:"Run the auditor only: a member of the ring that serves no data. It needs a metastore that nodes share."`
