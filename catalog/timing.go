@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nova-store/nova/clock"
@@ -151,7 +152,8 @@ type timingTerm struct {
 	value       time.Duration
 }
 
-// mustExceed refuses a grace that does not exceed the sum, and names it and what the sum is made of.
+// mustExceed refuses a grace that does not exceed the sum, and names it and what the sum is made of. A sum beyond the longest
+// duration counts as that one, which no grace exceeds. No term is below 0.
 func (g timingTerm) mustExceed(over []timingTerm) error {
 	fields, rule, sum := []string{g.field}, "", time.Duration(0)
 	for i, o := range over {
@@ -159,7 +161,7 @@ func (g timingTerm) mustExceed(over []timingTerm) error {
 			rule += " + "
 		}
 		rule += o.text
-		sum += o.value
+		sum += min(o.value, math.MaxInt64-sum)
 		if o.value != 0 {
 			fields = append(fields, o.field)
 		}

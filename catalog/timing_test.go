@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -62,6 +63,9 @@ func TestTimingValidate(t *testing.T) {
 		{"reap grace above it", false, func(t *Timing) { t.ReapGrace = t.PutHorizon + t.MaxClockSkew + tick }, true},
 		{"orphan grace at the sum", false, func(t *Timing) { t.OrphanGrace = t.JobDeadline + t.PutHorizon + t.MaxClockSkew }, false},
 		{"orphan grace above it", false, func(t *Timing) { t.OrphanGrace = t.JobDeadline + t.PutHorizon + t.MaxClockSkew + tick }, true},
+		{"a sum beyond the longest duration", false, func(t *Timing) {
+			t.SessionTTL, t.MaxClockSkew, t.ReapGrace, t.OrphanGrace = math.MaxInt64, time.Hour, 2*time.Hour, 2*time.Hour
+		}, false},
 
 		// Embedded, TTL and skew count as 0, the job deadline does not.
 		{"embedded: the shortest graces", true, func(t *Timing) {
