@@ -72,6 +72,9 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	if err := cfg.Timing.Validate(cfg.Storage.embedded()); err != nil {
 		return nil, &usageError{err}
 	}
+	if err := cfg.Storage.apart(); err != nil {
+		return nil, &usageError{err}
+	}
 	n := &node{log: cfg.Logger, inFlight: cfg.InFlightBytes, minted: make(chan struct{}), drained: make(chan struct{})}
 	var fresh []string
 	if cfg.Storage.etcd == nil {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -72,6 +74,46 @@ func (s storageConfig) under(data string) storageConfig {
 		s.dir = filepath.Join(data, "bucket")
 	}
 	return s
+}
+
+// apart refuses folders of which one lies in the other: a listing of the bucket would take the store's files for objects that no
+// record names, which an operator removes, and who moves the metadata aside would take the objects along.
+func (s storageConfig) apart() error {
+	if s.meta == "" || s.dir == "" {
+		return nil
+	}
+	meta, err := resolved(s.meta)
+	if err != nil {
+		return err
+	}
+	bucket, err := resolved(s.dir)
+	if err != nil {
+		return err
+	}
+	if within(meta, bucket) || within(bucket, meta) {
+		return usagef("%s and %s lie in one another: give the metadata and the objects a folder each", s.where(), s.objects())
+	}
+	return nil
+}
+
+// resolved is a folder's path without symbolic links, as far as it is there.
+func resolved(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir {
+		real, err = resolved(filepath.Dir(dir))
+		real = filepath.Join(real, filepath.Base(dir))
+	}
+	return real, err
+}
+
+// within says whether a resolved path is that folder, or beneath it.
+func within(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // storage refuses storage that cannot work, before anything is opened.

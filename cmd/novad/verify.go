@@ -121,7 +121,11 @@ func (c *verifyCmd) check(ctx context.Context, o verify.Options) (verify.Report,
 		if err := at.bucketAt(c.Bucket, &c.s3Flags); err != nil {
 			return verify.Report{}, err
 		}
-		return verifyDir(ctx, c.DataDir, at.under(c.DataDir), o)
+		at = at.under(c.DataDir)
+		if err := at.apart(); err != nil {
+			return verify.Report{}, err
+		}
+		return verifyDir(ctx, c.DataDir, at, o)
 	}
 	if c.Metastore != "" {
 		return c.shared(ctx, o)
