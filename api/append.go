@@ -29,6 +29,7 @@ const (
 // AppendResult is the answer to an append.
 type AppendResult struct {
 	Stream      string  `json:"stream" doc:"The stream's name."`
+	ID          string  `json:"id" doc:"Its id, which tells it from others that had the name before or have it after."`
 	Records     int     `json:"records" doc:"How many records the request held."`
 	FirstOffset *uint64 `json:"first_offset,omitempty" doc:"Offset of the first record; absent where a duplicate's is not known any more."`
 	LastOffset  *uint64 `json:"last_offset,omitempty" doc:"Offset of the last record; absent likewise."`
@@ -117,7 +118,7 @@ func (s *server) append(ctx context.Context, in *appendInput) (*AppendResult, er
 	if err != nil {
 		return nil, err
 	}
-	out := &AppendResult{Stream: name, Records: len(req.Records), Duplicate: res.Duplicate}
+	out := &AppendResult{Stream: name, ID: res.Stream.String(), Records: len(req.Records), Duplicate: res.Duplicate}
 	if !res.OffsetsUnknown {
 		out.FirstOffset, out.LastOffset = &res.First, &res.Last
 	}

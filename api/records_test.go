@@ -67,7 +67,9 @@ func TestRecordsComeBackByteForByte(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.status, string(a.body))
 		var res api.AppendResult
 		require.NoError(t, json.Unmarshal(a.body, &res))
-		require.Equal(t, api.AppendResult{Stream: name, Records: len(records), FirstOffset: ptr(uint64(0)), LastOffset: ptr(uint64(len(records) - 1))}, res)
+		page, err := n.client.Read(t.Context(), name, api.ReadOptions{})
+		require.NoError(t, err)
+		require.Equal(t, api.AppendResult{Stream: name, ID: page.Stream.String(), Records: len(records), FirstOffset: ptr(uint64(0)), LastOffset: ptr(uint64(len(records) - 1))}, res)
 		requireRecords(t, records, n.readAll(t, name))
 	}
 

@@ -34,6 +34,8 @@ type Producer struct {
 
 // AppendResult tells where the records are.
 type AppendResult struct {
+	// Stream is what a name led to.
+	Stream catalog.StreamID
 	// First and Last are the offsets of the first and last record, unless
 	// OffsetsUnknown.
 	First, Last uint64
@@ -69,7 +71,7 @@ func (s *Service) Append(ctx context.Context, req AppendRequest) (AppendResult, 
 	if err != nil {
 		return AppendResult{}, err
 	}
-	return AppendResult{First: out.First, Last: out.Last, Duplicate: out.Duplicate, OffsetsUnknown: !out.OffsetsKnown}, nil
+	return AppendResult{Stream: out.Stream, First: out.First, Last: out.Last, Duplicate: out.Duplicate, OffsetsUnknown: !out.OffsetsKnown}, nil
 }
 
 // checkSince refuses a producer's first append whose since is beyond the stream's next offset, which never goes back: it was not read from

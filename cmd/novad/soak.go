@@ -195,6 +195,7 @@ func (c *soakCmd) print(w io.Writer, rep *soak.Report) error {
 	rows = append(rows, []table.Row{
 		{"processes that ended by themselves", rep.Exits}, {"panics", rep.Crashes},
 		{"streams made", rep.Streams}, {"streams deleted", rep.Deleted},
+		{"deletions undone", rep.Undeleted}, {"deletions behind a read of all", rep.ReadFirst}, {"records so read", rep.ReadBefore},
 		{"records acknowledged", rep.Acknowledged}, {"records refused", rep.Refused},
 		{"records of unknown outcome", rep.Unknown}, {"of these found", rep.UnknownThere},
 		{"records read and compared", rep.Read}, {"readable at the end", rep.Readable}, {"rightly gone", rep.Gone},

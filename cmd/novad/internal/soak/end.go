@@ -75,29 +75,42 @@ func (s *soak) readAll(ctx context.Context) error {
 	s.ledgers = nil
 	s.mu.Unlock()
 	for _, l := range ledgers {
-		end, err := s.readStream(ctx, t, l)
+		end, err := s.readStream(ctx, t, l, readPatience)
 		if err != nil {
 			return err
 		}
 		s.closed(l.close(end))
 	}
+	for _, tn := range s.towns {
+		if n := tn.strangers(); n > 0 {
+			s.surprise("appends to the name %s were acknowledged in %d streams that nobody made", tn.name, n)
+		}
+	}
 	return nil
 }
 
-func (s *soak) readStream(ctx context.Context, t task, l *ledger) (*ending, error) {
+// readStream reads a stream whole, up to its end and to what was known before: what does not come within the patience is lost. What is let go while it
+// is read, by a late trim or append, only moves its begin.
+func (s *soak) readStream(ctx context.Context, t task, l *ledger, patience time.Duration) (*ending, error) {
 	f := &follower{task: t, l: l}
 	end := &ending{}
-	deadline := time.Now().Add(readPatience)
-	for first, done := true, false; !done; {
+	_, known := l.bounds()
+	deadline := time.Now().Add(patience)
+	for anew, done := true, false; !done; {
 		if time.Now().After(deadline) {
 			end.next = f.next
 			l.unreadable(f.next)
 			return end, nil
 		}
+		got := false
 		ok := f.page(ctx, 0, func(page service.ReadResult) {
-			deadline = time.Now().Add(readPatience)
-			if first {
-				end.first, first = f.begin, false
+			got = true
+			if page.Next > end.next || anew {
+				deadline = time.Now().Add(patience)
+			}
+			if anew {
+				*end = ending{first: f.begin}
+				anew = false
 				if len(page.Records) > 0 {
 					end.firstBytes = uint64(len(page.Records[0].Data))
 				}
@@ -106,10 +119,16 @@ func (s *soak) readStream(ctx context.Context, t task, l *ledger) (*ending, erro
 				end.bytes += uint64(len(r.Data))
 			}
 			end.next = page.Next
-			done = page.Next >= page.End
+			done = page.Next >= max(page.End, known)
+			if !done && page.Next >= page.End {
+				sleep(ctx, callPause) // what is known comes within the patience
+			}
 		})
 		if !ok || ctx.Err() != nil {
 			return end, ctx.Err() // the ledger knows that it vanished
+		}
+		if !got && f.next > end.next {
+			anew = true
 		}
 	}
 	return end, nil

@@ -13,12 +13,30 @@ type ending struct {
 func (l *ledger) close(end *ending) (verdicts, tally, []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.judgeRecords()
-	if end == nil {
+	l.over = true
+	switch {
+	case end != nil:
+		l.tally.Readable = end.next - end.first
+		l.tally.Gone += l.judge(end)
+	default:
+		l.judgeRecords()
 		l.tally.Gone += l.tally.Acknowledged
-		return l.verdicts, l.tally, l.details
 	}
-	l.tally.Readable = end.next - end.first
+	return l.verdicts, l.tally, l.details
+}
+
+// readBefore judges a ledger whose stream is about to be deleted, after all of it was read and while nobody appends to it: else its
+// acknowledged records would be gone without having been asked for.
+func (l *ledger) readBefore(end *ending) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tally.ReadBefore += end.next - end.first
+	l.judge(end)
+}
+
+// judge judges what was found of a stream, and returns how many of its known records are below its begin. Called with mu held.
+func (l *ledger) judge(end *ending) (below uint64) {
+	l.judgeRecords()
 	l.judgeBegin(end)
 	// Every offset in between was read, and compared as it was read; what lies behind the end was not.
 	lost := uint64(0)
@@ -27,14 +45,25 @@ func (l *ledger) close(end *ending) (verdicts, tally, []string) {
 			lost += r.end() - max(r.off, end.next)
 		}
 		if r.off < end.first {
-			l.tally.Gone += min(r.end(), end.first) - r.off
+			below += min(r.end(), end.first) - r.off
 		}
 	}
 	if lost > 0 {
 		l.verdicts.Lost += lost
 		l.note("%d records up to offset %d were acknowledged or read, and it ends at %d", lost, l.facts.end()-1, end.next)
 	}
-	return l.verdicts, l.tally, l.details
+	return below
+}
+
+// among counts the records of a run that were refused, or whose outcome is unknown. Called with mu held.
+func (l *ledger) among(o outcome, r run) uint64 {
+	switch {
+	case r.client == roamingClient:
+		return l.roamer.overlap(o, r)
+	case o == refused:
+		return l.refused.overlap(r)
+	}
+	return l.unknown.overlap(r)
 }
 
 // judgeBegin judges the first readable offset: behind every acknowledged trim, and no further than a trim or
@@ -62,6 +91,7 @@ func (l *ledger) judgeBegin(end *ending) {
 
 // judgeRecords judges each client's records among themselves. Called with mu held.
 func (l *ledger) judgeRecords() {
+	l.tally.UnknownThere = 0
 	var last, sure run // of this client: what reaches furthest in its records, and of what has to keep the order
 	for _, r := range l.facts.byRecord() {
 		if last.client != r.client {
@@ -71,7 +101,7 @@ func (l *ledger) judgeRecords() {
 			l.verdicts.Duplicated += k - r.seq
 			l.note("records %d to %d of client %d are at offsets from %d on, and again from %d on", r.seq, k-1, r.client, last.off+(r.seq-last.seq), r.off)
 		}
-		if l.unknown.overlap(r) < r.n { // else it may have come late
+		if l.among(unknown, r) < r.n { // else it may have come late
 			if sure.n > 0 && r.off < sure.off {
 				l.verdicts.Reordered += r.n
 				l.note("record %d of client %d is at offset %d, behind record %d at offset %d", sure.seq, r.client, sure.off, r.seq, r.off)
@@ -81,11 +111,11 @@ func (l *ledger) judgeRecords() {
 		if r.seq+r.n > last.seq+last.n {
 			last = r
 		}
-		if k := l.refused.overlap(r); k > 0 {
+		if k := l.among(refused, r); k > 0 {
 			l.verdicts.Phantom += k
 			l.note("%d of the records from %d on of client %d, at offsets from %d on, had been refused", k, r.seq, r.client, r.off)
 		}
-		l.tally.UnknownThere += l.unknown.overlap(r)
+		l.tally.UnknownThere += l.among(unknown, r)
 	}
 	l.judgeUnplaced()
 }

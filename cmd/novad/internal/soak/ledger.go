@@ -32,11 +32,12 @@ func (v verdicts) clean() bool { return v == verdicts{} }
 type tally struct {
 	Acknowledged uint64 `json:"acknowledged"`
 	Refused      uint64 `json:"refused"`
-	Unknown      uint64 `json:"unknown"`        // of which nobody ever said
-	UnknownThere uint64 `json:"unknown_landed"` // of these, seen
-	Read         uint64 `json:"read"`           // records read and compared, repeated reads included
-	Readable     uint64 `json:"readable"`       // at the end
-	Gone         uint64 `json:"rightly_gone"`   // acknowledged, and trimmed, expired or deleted since
+	Unknown      uint64 `json:"unknown"`              // of which nobody ever said
+	UnknownThere uint64 `json:"unknown_landed"`       // of these, seen
+	Read         uint64 `json:"read"`                 // records read and compared, repeated reads included
+	ReadBefore   uint64 `json:"read_before_deletion"` // readable records of streams that were read whole just before their deletion
+	Readable     uint64 `json:"readable"`             // at the end
+	Gone         uint64 `json:"rightly_gone"`         // acknowledged, and trimmed, expired or deleted since
 }
 
 func (t *tally) add(o tally) {
@@ -45,6 +46,7 @@ func (t *tally) add(o tally) {
 	t.Unknown += o.Unknown
 	t.UnknownThere += o.UnknownThere
 	t.Read += o.Read
+	t.ReadBefore += o.ReadBefore
 	t.Readable += o.Readable
 	t.Gone += o.Gone
 }
@@ -60,6 +62,7 @@ type ledger struct {
 	id       string // as service.ByID
 	maxBytes uint64 // its policy; 0: none
 	journal  *journal
+	roamer   *roamer // of its name; nil: nobody appends by that
 
 	mu       sync.Mutex
 	facts    facts
@@ -69,7 +72,9 @@ type ledger struct {
 	unplaced spans             // acknowledged without an offset
 	trimming uint64            // the highest offset below which a trim was asked for
 	trimmed  uint64            // the highest that was acknowledged
-	deleting bool              // a deletion was asked for
+	deleting bool              // a deletion was asked for, and not undone
+	deleted  uint64            // how often one was
+	over     bool              // it is closed
 	verdicts verdicts
 	tally    tally
 	details  []string
@@ -109,10 +114,14 @@ const (
 	unknown              // appended or not, or yet to be
 )
 
-// settle is told what became of records; first is the offset of the first of those acknowledged, nil if it was not told.
-func (l *ledger) settle(o outcome, client uint32, seq uint64, n int, first *uint64) {
+// settle is told what became of records; first is the offset of the first of those acknowledged, nil if it was not told. A ledger that is
+// over takes nothing.
+func (l *ledger) settle(o outcome, client uint32, seq uint64, n int, first *uint64) (over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.over {
+		return true
+	}
 	count := uint64(n)
 	switch {
 	case o == refused:
@@ -128,10 +137,17 @@ func (l *ledger) settle(o outcome, client uint32, seq uint64, n int, first *uint
 		l.tally.Acknowledged += count
 		l.fact(run{off: *first, seq: seq, n: count, client: client}, "acknowledged")
 	}
+	return false
 }
 
 // fact notes a run. Called with mu held.
 func (l *ledger) fact(r run, how string) {
+	if r.client == roamingClient {
+		if k := l.roamer.at(l.number, r.seq, r.n); k > 0 {
+			l.verdicts.Duplicated += k
+			l.note("%d of the records from %d on of client %d are at offsets from %d on, and in another stream of the name, too", k, r.seq, r.client, r.off)
+		}
+	}
 	if k := l.facts.add(r); k > 0 {
 		l.verdicts.Reordered += k
 		l.note("offsets %d to %d were %s as records from %d on of client %d, and %d of them were known as others", r.off, r.end()-1, how, r.seq, r.client, k)
@@ -143,7 +159,7 @@ func (l *ledger) observe(records []service.Record) {
 	var r run
 	for _, rec := range records {
 		id, err := parse(l.seed, rec.Data)
-		if err == nil && id.Stream != l.number {
+		if err == nil && id.Stream != l.number && (l.roamer == nil || id.Stream != l.roamer.number) {
 			err = fmt.Errorf("%v in another stream", id)
 		}
 		if err != nil {
@@ -170,7 +186,11 @@ func (l *ledger) observed(r run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tally.Read += r.n
-	if sent := l.sent[r.client]; r.seq+r.n > sent {
+	sent := l.sent[r.client]
+	if r.client == roamingClient {
+		sent = l.roamer.first()
+	}
+	if r.seq+r.n > sent {
 		l.verdicts.Phantom += r.seq + r.n - max(sent, r.seq)
 		l.note("offset %d holds record %d of client %d, who has sent %d so far", r.off, r.seq, r.client, sent)
 	}
@@ -202,6 +222,21 @@ func (l *ledger) delete() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deleting = true
+	l.deleted++
+}
+
+// revive is told that the deletion was undone.
+func (l *ledger) revive() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deleting = false
+}
+
+// deletions returns how often a deletion was asked for: who finds no stream is right if that changed meanwhile.
+func (l *ledger) deletions() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.deleted
 }
 
 func (l *ledger) dying() bool {
@@ -244,12 +279,13 @@ func (l *ledger) served(offset, trimmed uint64) {
 	l.note("offset %d was served after a trim below %d was acknowledged", offset, trimmed)
 }
 
-// afterlife is told that a deleted stream still answered.
-func (l *ledger) afterlife(what string) {
+// afterlife is told that a deleted stream still answered. Of a ledger that is over nobody counts it any more.
+func (l *ledger) afterlife(what string) (over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.verdicts.Undead++
 	l.note("it was deleted, and %s", what)
+	return l.over
 }
 
 // vanished is told that a stream that nobody deleted is not found.

@@ -75,7 +75,10 @@ type Report struct {
 	Crashes int   `json:"crashes"` // panics and fatal errors in their logs
 
 	Streams int `json:"streams"` // made
-	Deleted int `json:"deleted"` // of these
+	Deleted int `json:"deleted"` // of these, in the end
+	// Undeleted counts deletions that were undone, and ReadFirst those before which all was read.
+	Undeleted int `json:"undeleted"`
+	ReadFirst int `json:"read_first"`
 	tally
 	verdicts
 

@@ -53,7 +53,7 @@ func (f *follower) page(ctx context.Context, wait time.Duration, each func(servi
 	var p *api.Problem
 	if errors.As(err, &p) && p.Type == api.ProblemTrimmed && p.FirstOffset != nil {
 		f.l.mayBegin(*p.FirstOffset)
-		f.next = *p.FirstOffset
+		f.next, f.begin = *p.FirstOffset, *p.FirstOffset
 		return true
 	}
 	switch v, _ := judge(ctx, err); v {
@@ -107,6 +107,7 @@ func (s *soak) probe(ctx context.Context) {
 
 func (t *task) probe(ctx context.Context, l *ledger) {
 	trimmed, end := l.bounds()
+	deletions := l.deletions()
 	below := trimmed > 0 && t.r.IntN(4) == 0
 	var from uint64
 	switch {
@@ -134,7 +135,7 @@ func (t *task) probe(ctx context.Context, l *ledger) {
 	}
 	switch v, _ := judge(ctx, err); v {
 	case noStream:
-		if !l.dying() {
+		if !l.dying() && l.deletions() == deletions { // it may have been undeleted since
 			l.vanished("a read")
 		}
 	case odd:

@@ -20,7 +20,10 @@ type soak struct {
 	mu        sync.Mutex
 	ids       map[string]bool // of all streams ever made
 	ledgers   []*ledger       // of those that live
-	deleted   int
+	towns     []*town
+	deleted   int // and not undeleted
+	undeleted int
+	readFirst int      // read to their end before they were deleted
 	verdicts  verdicts // of closed ledgers
 	tally     tally
 	surprises int
@@ -95,8 +98,13 @@ func (s *soak) load(ctx context.Context, cancel context.CancelFunc) error {
 	working, stopWork := context.WithTimeout(ctx, s.o.Duration)
 	defer stopWork()
 	var users sync.WaitGroup
-	for _, p := range places() {
-		users.Go(func() { s.inhabit(working, p) })
+	for i, p := range places() {
+		tn := newTown(p.name, i)
+		s.towns = append(s.towns, tn)
+		users.Go(func() { s.inhabit(working, p, tn) })
+		if p.lifetime > 0 {
+			users.Go(func() { s.roam(working, tn) })
+		}
 	}
 	users.Go(func() { s.probe(working) })
 	s.chaos(working)
@@ -224,6 +232,7 @@ func (s *soak) fill(rep *Report) {
 		rep.tally.add(l.tally)
 		rep.verdicts.add(l.verdicts)
 	}
+	rep.Undeleted, rep.ReadFirst = s.undeleted, s.readFirst
 	rep.Streams, rep.Deleted, rep.Surprises, rep.Details = len(s.ids), s.deleted, s.surprises, s.details
 	rep.Fills, rep.Skipped = s.fills, s.skipped
 	for _, m := range s.world.machines() {

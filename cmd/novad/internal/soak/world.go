@@ -42,7 +42,7 @@ func timing(f Form) []string {
 		"--session-ttl=" + SessionTTL.String(), "--auditor-job-deadline=30s", "--orphan-grace=60s",
 		"--settle-age-cap=2s", "--settle-recheck=1s", "--auditor-idle-interval=500ms",
 		"--inline-bytes=128KiB", "--settle-object-min=128KiB", "--gc-min-dead-bytes=64KiB", "--gc-min-dead-ratio=0.2",
-		"--log-format=json",
+		"--log-format=json", "--undelete-window=" + undeleteWindow.String(),
 	}
 	if f == Single {
 		return append(flags, "--retire-grace=1s", "--trim-grace=1s", "--reap-grace=1s", fmt.Sprintf("--disk-reserve=%dB", Reserve))
