@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/nova-store/nova/backup"
+	"github.com/nova-store/nova/clock"
 )
 
 // TypeTar is the media type of a backup.
@@ -20,10 +21,18 @@ const TypeTar = "application/x-tar"
 // ErrNoBackup: the server's metadata is not its own to back up.
 var ErrNoBackup = errors.New("this server makes no backups")
 
-// backupWriteTimeout bounds how long the client may take for what is written at once.
-const backupWriteTimeout = time.Minute
+const (
+	// backupWriteTimeout bounds how long the client may take for what is written at once, and how far it may fall behind backupRate.
+	backupWriteTimeout = time.Minute
+	// backupRate is how many bytes a second a client takes at least, of all so far: the checkpoint that a backup is made of keeps
+	// the store's old files on disk until it is over, and no other backup is made meanwhile.
+	backupRate = 256 << 10
+)
 
-func (s *server) registerBackup(h huma.API, take func(context.Context, io.Writer) error) {
+// errSlowBackup: the client takes less than backupRate.
+var errSlowBackup = fmt.Errorf("the client takes less than %d KiB a second", backupRate>>10)
+
+func (s *server) registerBackup(h huma.API, clk clock.Clock, take func(context.Context, io.Writer) error) {
 	op := operation(h, "backup", http.MethodGet, "/v1/backup", "Back up the metadata",
 		"A tar archive of the metadata as it is now, without the objects of the bucket. One whose last entry, nova-backup-sums, is missing was cut off. One is made at a time. "+
 			"Only of metadata in Pebble: what is in etcd is backed up there.",
@@ -39,14 +48,14 @@ func (s *server) registerBackup(h huma.API, take func(context.Context, io.Writer
 		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			defer s.copies.Release(1)
-			s.streamBackup(hc, take)
+			s.streamBackup(hc, clk, take)
 		}}, nil
 	})
 }
 
-func (s *server) streamBackup(hc huma.Context, take func(context.Context, io.Writer) error) {
+func (s *server) streamBackup(hc huma.Context, clk clock.Clock, take func(context.Context, io.Writer) error) {
 	_, w := humago.Unwrap(hc)
-	to := &backupWriter{w: w, control: http.NewResponseController(w)}
+	to := &backupWriter{w: w, control: http.NewResponseController(w), clk: clk}
 	err := take(hc.Context(), to)
 	if err == nil {
 		return
@@ -61,11 +70,15 @@ func (s *server) streamBackup(hc huma.Context, take func(context.Context, io.Wri
 	panic(http.ErrAbortHandler) // the status is sent: only a broken connection says that it failed
 }
 
-// backupWriter is the answer, whose status is sent with its first byte.
+// backupWriter is the answer, whose status is sent with its first byte. A client that is slow is cut off, so that a backup of n bytes waits
+// for its client for n / backupRate + backupWriteTimeout at most. Only time that a write takes counts: a slow disk is not the client's.
 type backupWriter struct {
 	w       http.ResponseWriter
-	control *http.ResponseController
+	control interface{ SetWriteDeadline(time.Time) error }
+	clk     clock.Clock
 	begun   bool
+	sent    int64
+	waited  time.Duration // for the client
 }
 
 func (b *backupWriter) Write(p []byte) (int, error) {
@@ -74,11 +87,19 @@ func (b *backupWriter) Write(p []byte) (int, error) {
 		b.w.Header().Set("Content-Type", TypeTar)
 		b.w.WriteHeader(http.StatusOK)
 	}
+	left := backupWriteTimeout + time.Duration(float64(b.sent)/backupRate*float64(time.Second)) - b.waited
+	if left <= 0 {
+		return 0, errSlowBackup
+	}
 	// The server's own limit on writing an answer is for answers that are short.
-	if err := b.control.SetWriteDeadline(time.Now().Add(backupWriteTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	began := b.clk.Now()
+	if err := b.control.SetWriteDeadline(began.Add(min(left, backupWriteTimeout))); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return 0, err
 	}
-	return b.w.Write(p)
+	n, err := b.w.Write(p)
+	b.sent += int64(n)
+	b.waited += max(b.clk.Now().Sub(began), 0)
+	return n, err
 }
 
 // Backup has the server back its metadata up to w, and checks what comes. What w holds after an error is no backup.

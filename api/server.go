@@ -127,7 +127,7 @@ func New(svc *service.Service, clk clock.Clock, opts Options) http.Handler {
 	}
 	s.registerVerify(h)
 	if opts.Backup != nil {
-		s.registerBackup(h, opts.Backup)
+		s.registerBackup(h, clk, opts.Backup)
 	}
 	for _, own := range []string{"ErrorModel", "ErrorDetail"} {
 		delete(h.OpenAPI().Components.Schemas.Map(), own) // huma's, answered by none: see statusProblems
