@@ -10,6 +10,7 @@ import (
 
 	"github.com/nova-store/nova/auditor"
 	"github.com/nova-store/nova/catalog"
+	"github.com/nova-store/nova/objstore"
 	"github.com/nova-store/nova/star"
 )
 
@@ -137,7 +138,7 @@ func (s *starEvents) Branch(name string) {
 	}
 }
 
-// requestOutcome tells what the operator has to look at (overloaded, unknown, failed) from what only
+// requestOutcome tells what the operator has to look at (overloaded, no-room, unknown, failed) from what only
 // the client has (refused, cancelled).
 func requestOutcome(err error) string {
 	switch {
@@ -147,6 +148,8 @@ func requestOutcome(err error) string {
 		return "unknown"
 	case errors.Is(err, star.ErrOverloaded), errors.Is(err, star.ErrNotReady), errors.Is(err, star.ErrShuttingDown):
 		return "overloaded"
+	case errors.Is(err, objstore.ErrNoRoom):
+		return "no-room"
 	case cancelled(err):
 		return "cancelled"
 	}

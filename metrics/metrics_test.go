@@ -198,6 +198,7 @@ func TestStarEventsAreCounted(t *testing.T) {
 	l.Appended(3, 30, time.Millisecond, nil)
 	for _, err := range []error{
 		star.ErrOverloaded, star.ErrProducerLost, &star.WrongOffsetError{}, context.Canceled, metastore.ErrUnavailable,
+		&objstore.NoRoomError{},
 	} {
 		l.Appended(1, 10, time.Millisecond, err)
 	}
@@ -208,7 +209,7 @@ func TestStarEventsAreCounted(t *testing.T) {
 	l.Absorbed(catalog.ChainID{}, 2, 2)
 	l.Departed(catalog.ChainID{}, 0, 0, 1)
 	l.Branch("any")
-	for _, outcome := range []string{"ok", "overloaded", "unknown", "refused", "cancelled", "failed"} {
+	for _, outcome := range []string{"ok", "overloaded", "no-room", "unknown", "refused", "cancelled", "failed"} {
 		r.has(1, "nova_star_append_latency_seconds", "outcome="+outcome)
 	}
 	r.has(3, "nova_star_append_records_total")

@@ -20,6 +20,9 @@ type composed struct {
 	Image       string            `yaml:"image"`
 	Profiles    []string          `yaml:"profiles"`
 	Environment map[string]string `yaml:"environment"`
+	Healthcheck struct {
+		Test []string `yaml:"test"`
+	} `yaml:"healthcheck"`
 }
 
 // One binary runs in three shapes.
@@ -86,6 +89,12 @@ func TestComposeShapes(t *testing.T) {
 				_, err = c.Serve.config(slog.New(slog.NewTextHandler(io.Discard, nil)))
 				require.NoError(t, err, name)
 				require.NoError(t, c.Serve.checkListen(c.Serve.Listen), name)
+				require.Equal(t, []string{"CMD", "novad"}, s.Healthcheck.Test[:2], name)
+				parsed, err := parser.Parse(s.Healthcheck.Test[2:])
+				require.NoError(t, err, name)
+				require.Equal(t, "ready", parsed.Command(), name)
+				_, err = parser.Parse([]string{"serve"})
+				require.NoError(t, err, name)
 				if !c.Serve.AuditOnly {
 					serving++
 				}

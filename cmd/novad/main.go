@@ -48,6 +48,7 @@ type cli struct {
 	Chains       chainsCmd       `cmd:"" help:"Show the chains and their cursors."`
 	Due          dueCmd          `cmd:"" help:"Show the due queues: what the auditor owes."`
 	Ring         ringCmd         `cmd:"" help:"Show the members of the ring: their seats and how busy they are."`
+	Ready        readyCmd        `cmd:"" help:"Ask a node whether it serves."`
 	Drain        drainCmd        `cmd:"" help:"Finish a node's work and take it off the ring."`
 	Decommission decommissionCmd `cmd:"" help:"Retire a star that is stopped, for good."`
 	Verify       verifyCmd       `cmd:"" help:"Read and check everything: records, objects, references, markers."`
