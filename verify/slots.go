@@ -41,7 +41,31 @@ func (r *run) slots(ctx context.Context, id catalog.ChainID) error {
 			return r.confirm(ctx, func(ctx context.Context) (*claim, error) { return r.evaluateSlot(ctx, id, slot, false) })
 		})
 	}
-	return errors.Join(err, tasks.Wait(context.WithoutCancel(ctx)))
+	if err = errors.Join(err, tasks.Wait(context.WithoutCancel(ctx))); err != nil || r.o.Recorded == nil || c.State == catalog.ChainSealed {
+		return err
+	}
+	return r.announcedSlots(ctx, id, c, end)
+}
+
+// announcedSlots tells of the slots of a chain that is not sealed, from a slot on, whose objects exist: the chain's record announces them without
+// saying which. A star puts none beyond the first that is not durable and its window, and seals are below the window's end.
+func (r *run) announcedSlots(ctx context.Context, id catalog.ChainID, c catalog.Chain, from uint64) error {
+	beyond := from + c.Window
+	for slot := from; slot < max(beyond, c.WindowEnd); slot++ {
+		_, size, claim, err := r.whole(ctx, catalog.SlotKey(id, slot))
+		switch {
+		case err != nil:
+			return err
+		case claim == nil:
+			r.recorded(catalog.SlotKey(id, slot), size)
+		case claim.Kind != ObjectMissing:
+			r.recorded(catalog.SlotKey(id, slot), UnknownSize)
+		}
+		if slot == beyond-c.Window && (claim == nil || claim.Kind != ObjectMissing) {
+			beyond++ // it is durable
+		}
+	}
+	return nil
 }
 
 // evaluateSlot looks at one slot of a chain.

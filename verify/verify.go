@@ -153,7 +153,8 @@ type Options struct {
 	// is nothing to look into.
 	Strays func(context.Context) ([]Stray, error)
 	// Recorded, if not nil, is told of each object that the metadata records, with each size that it has by a record. It is never called
-	// twice at once. What an intent announces is not recorded yet, and what a reap-check or a gc marker alone names not any more.
+	// twice at once. So it is of the slots that a chain which is not sealed announces, where they exist. What an intent announces is not recorded yet, and
+	// what a reap-check or a gc marker alone names not any more.
 	Recorded func(Recorded)
 	// PageSize is how many records one page holds. 0: 256.
 	PageSize int

@@ -66,15 +66,35 @@ func TestRecorded(t *testing.T) {
 	require.Empty(t, recorded, "and nothing that is not there")
 	for _, key := range waiting {
 		require.Empty(t, w.keys(catalog.RefPrefix(key)), key)
-		if id, slot, err := catalog.ParseSlotKey(key); err == nil {
-			c, err := catalog.DecodeChain(w.value(catalog.ChainKey(id)))
-			require.NoError(t, err)
-			require.GreaterOrEqual(t, slot, c.Checkpoint, key)
-			require.NotEqual(t, catalog.ChainSealed, c.State, key)
-		}
+		require.NotContains(t, key, "slot/")
 	}
 
+	// Slots beyond an open chain's checkpoint: none behind the first missing one and the window.
+	var open catalog.ChainID
+	var c catalog.Chain
+	for _, key := range w.keys(catalog.ChainsPrefix) {
+		id, err := catalog.ParseChainKey(key)
+		if err != nil {
+			continue // it holds a star's newest epoch
+		}
+		d, err := catalog.DecodeChain(w.value(key))
+		require.NoError(t, err)
+		if d.State == catalog.ChainOpen {
+			open, c = id, d
+		}
+	}
 	_, slot := w.slotOf("s0")
+	for _, ahead := range []uint64{0, 1, c.Window + 1, c.Window + 2} {
+		w.copy(slot, catalog.SlotKey(open, c.Checkpoint+ahead))
+	}
+	var ahead []string
+	w.verify(verify.Options{Recorded: func(r verify.Recorded) {
+		if id, at, err := catalog.ParseSlotKey(r.Key); err == nil && id == open && at >= c.Checkpoint {
+			ahead = append(ahead, r.Key)
+		}
+	}})
+	require.Equal(t, []string{catalog.SlotKey(open, c.Checkpoint), catalog.SlotKey(open, c.Checkpoint+1), catalog.SlotKey(open, c.Checkpoint+c.Window+1)}, ahead)
+
 	w.replace(slot, func(b []byte) []byte { return b[:len(b)-1] })
 	var sizes []int64
 	w.verify(verify.Options{Recorded: func(r verify.Recorded) {

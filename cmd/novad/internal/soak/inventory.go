@@ -59,7 +59,8 @@ func (v inventory) against(files map[string]int64, d differences) {
 		}
 		for _, size := range sizes {
 			switch {
-			case size == verify.UnknownSize: // verify says what is wrong with it
+			case size == verify.UnknownSize:
+				d.dangling[key] = "it is not what was written, so that its size cannot be told"
 			case files[key] < size:
 				d.dangling[key] = fmt.Sprintf("%d bytes, and %d are recorded", files[key], size)
 			case files[key] > size:

@@ -71,7 +71,7 @@ func TestBucketAgainstMetadata(t *testing.T) {
 	}
 }
 
-// A slot's size is not recorded where the slot cannot be read; records that contradict one another are wrong whichever holds.
+// A slot's size cannot be told where the slot cannot be read; records that contradict one another are wrong whichever holds.
 func TestInventory(t *testing.T) {
 	v := inventory{}
 	v.add(verify.Recorded{Key: "slot/a", Size: verify.UnknownSize})
@@ -81,5 +81,7 @@ func TestInventory(t *testing.T) {
 	d := newDifferences()
 	v.against(map[string]int64{"slot/a": 7, "settled/1": 10}, d)
 	require.Empty(t, d.leaked)
-	require.Equal(t, map[string]string{"settled/1": "10 bytes, and 11 are recorded"}, d.dangling)
+	require.Len(t, d.dangling, 2)
+	require.Equal(t, "10 bytes, and 11 are recorded", d.dangling["settled/1"])
+	require.Contains(t, d.dangling["slot/a"], "not what was written")
 }
