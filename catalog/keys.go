@@ -139,13 +139,14 @@ const FormatKey = "cluster/format"
 // RestoredKey says that the store was restored from a backup.
 const RestoredKey = "cluster/restored"
 
-// StarsPrefix, MembersPrefix, RoutesPrefix and StatsPrefix begin the registrations, the ring
-// announcements, the routes of live stars and what members say of themselves.
+// StarsPrefix, MembersPrefix, RoutesPrefix, StatsPrefix and TimingsPrefix begin the registrations, the ring
+// announcements, the routes of live stars, what members say of themselves, and the timing of running nodes.
 const (
 	StarsPrefix   = "cluster/stars/"
 	MembersPrefix = "cluster/auditors/"
 	RoutesPrefix  = "cluster/routes/"
 	StatsPrefix   = "cluster/stats/"
+	TimingsPrefix = "cluster/timings/"
 	leasePrefix   = "auditor/lease/"
 )
 
@@ -160,6 +161,9 @@ func MemberKey(member string) string { return MembersPrefix + member }
 
 // StatsKey is what a member says of itself, bound to the session of its announcement.
 func StatsKey(member string) string { return StatsPrefix + member }
+
+// TimingKey is what an instance of a node says of its timing, bound to a session of its own.
+func TimingKey(instance string) string { return TimingsPrefix + instance }
 
 // LeaseKey is the session-bound lease of a job.
 func LeaseKey(job string) string { return leasePrefix + fold(job) }

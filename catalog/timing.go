@@ -20,7 +20,7 @@ const MinRearm = 5 * time.Second
 const MinSessionTTL = 100 * time.Millisecond
 
 // Timing holds every duration that correctness or policy of the keyspace rests on.
-// Two processes on one keyspace must run with the same one.
+// Those of two processes on one keyspace may differ as far as [Timing.Beside] says.
 type Timing struct {
 	// PutHorizon bounds how long after its announcement a PUT may take effect.
 	// 0 is legal only where a dead process cannot write: embedded store, local

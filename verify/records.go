@@ -30,6 +30,7 @@ func (r *run) cluster(ctx context.Context) error {
 		s      statement
 	}{
 		{catalog.RestoredKey, decodes(func(rec metastore.Record) error { _, err := catalog.DecodeRestored(rec.Value); return err })},
+		{catalog.TimingsPrefix, decodes(func(rec metastore.Record) error { _, err := catalog.DecodeNodeTiming(rec.Value); return err })},
 		{catalog.StarsPrefix, starStatement()},
 		{catalog.RoutesPrefix, routeStatement()},
 		{catalog.IDsPrefix, decodes(func(rec metastore.Record) error { _, err := catalog.DecodeID(rec.Value); return err })},

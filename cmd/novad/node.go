@@ -47,6 +47,7 @@ type node struct {
 	cat     *catalog.Catalog
 	star    *star.Star       // nil: auditing only
 	auditor *auditor.Auditor // nil: serving only
+	timings *timings         // nil: nobody else can be on its metadata
 	metrics *metrics.Metrics
 	log     *slog.Logger
 
@@ -242,6 +243,11 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 			return fmt.Errorf("%s: %w", cfg.Storage.where(), err)
 		}
 	}
+	if cfg.Storage.etcd != nil {
+		if n.timings, err = joinTimings(ctx, n.cat, clk, cfg.Logger, name); err != nil {
+			return err
+		}
+	}
 	cfg.Auditor.Member, cfg.Auditor.Version = name, version()
 	cfg.Auditor.Embedded, cfg.Star.Embedded = cfg.Storage.embedded(), cfg.Storage.embedded()
 	cfg.Auditor.Logger, cfg.Star.Logger = cfg.Logger, cfg.Logger
@@ -288,6 +294,7 @@ func (n *node) armed(key string) {
 
 // start runs the star and the auditor, whichever there is.
 func (n *node) start() {
+	n.timings.start()
 	if n.star != nil {
 		n.startStar()
 	}
@@ -350,8 +357,21 @@ func (n *node) stop() error { return errors.Join(n.drain(), n.close()) }
 
 func (n *node) close() error { return errors.Join(n.closeStorage(), n.lock.release()) }
 
+// leaveTimings takes the node's timing back, if that can be done soon: else it goes by itself.
+func (n *node) leaveTimings() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := n.timings.close(ctx); err != nil {
+		n.log.Warn("the node's timing flags bind other nodes a while longer", "error", err)
+	}
+}
+
+// leaveTimeout bounds how long a node that ends waits for what others do not need.
+const leaveTimeout = 5 * time.Second
+
 func (n *node) closeStorage() error {
 	var errs []error
+	n.leaveTimings()
 	if n.bucket != nil {
 		errs = append(errs, n.bucket.Close())
 	}

@@ -221,16 +221,21 @@ func timingRefusal(err error) error {
 	if !errors.As(err, &unsafe) {
 		return &usageError{err}
 	}
+	return usagef("%w (%s)", err, flagsOf(unsafe.Fields))
+}
+
+// flagsOf are the flags that set some fields of a timing.
+func flagsOf(fields []string) string {
 	t := reflect.TypeFor[serveCmd]()
 	var flags []string
-	for _, name := range unsafe.Fields {
+	for _, name := range fields {
 		flag := kebab(name)
 		if f, ok := t.FieldByName(name); ok {
 			flag = cmp.Or(f.Tag.Get("name"), flag)
 		}
 		flags = append(flags, "--"+flag)
 	}
-	return usagef("%w (%s)", err, strings.Join(flags, ", "))
+	return strings.Join(flags, ", ")
 }
 
 // kebab is a flag's name as kong makes it of a field's: RetireGrace is retire-grace.
