@@ -2,7 +2,6 @@ package play
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -27,6 +26,7 @@ func (g *game) operate(ctx context.Context, c *sim.Client, streams []string, rou
 			continue
 		}
 		s, name := service.New(p.Star, p.Cat, p.Inc.Clock()), streams[c.Rand.N(len(streams))]
+		lives, damage := g.lives(name), g.damage()
 		text, err := "", error(nil)
 		switch c.Rand.N(4) {
 		case 0:
@@ -57,10 +57,10 @@ func (g *game) operate(ctx context.Context, c *sim.Client, streams []string, rou
 		switch {
 		case text != "":
 			g.w.Finding(check.Lost, name, text)
-		case errors.Is(err, service.ErrBadRequest), errors.Is(err, catalog.ErrCorruptValue):
-			g.w.Finding(check.Lost, name, fmt.Sprintf("an operator's look was refused: %v", err))
 		case err == nil:
 			g.w.Mark("client/looked")
+		default:
+			g.readError("an operator's look", name, lives, damage, err)
 		}
 	}
 }

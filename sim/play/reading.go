@@ -79,7 +79,7 @@ func (g *game) readOnce(ctx context.Context, c *sim.Client, p *Process, req star
 	if err == nil {
 		asked.Landed(ans.res.End)
 	}
-	g.readError(&req, lives, damage, err)
+	g.readError(fmt.Sprintf("a read from offset %d", req.From), req.Name, lives, damage, err)
 	return g.judgeRead(began, &req, &ans.res, err)
 }
 
@@ -118,7 +118,7 @@ func (g *game) follow(ctx context.Context, c *sim.Client, p *Process, req star.R
 			g.w.Finding(check.Lost, req.Name, fmt.Sprintf("a follower at offset %d was told of a record, and given none", req.From))
 		}
 	}
-	g.readError(&req, lives, damage, err)
+	g.readError(fmt.Sprintf("a read from offset %d", req.From), req.Name, lives, damage, err)
 	next, _, err = g.judgeRead(began, &req, &ans.res, err)
 	return next, err
 }
@@ -134,13 +134,13 @@ func (g *game) damage() (n int) {
 
 // readError judges a read's error. Damage is told only where the bucket gave damaged bytes while it was under way, and
 // that there is no such stream only where one was deleted. What was trimmed, or is beyond the end, judgeRead judges.
-func (g *game) readError(req *star.ReadRequest, lives lives, damage int, err error) {
-	g.found(req.Name, lives, err)
+func (g *game) readError(what, stream string, lives lives, damage int, err error) {
+	g.found(stream, lives, err)
 	may := []error{catalog.ErrNoStream, star.ErrTrimmed, star.ErrBeyondEnd}
 	if g.damage() != damage {
 		may = append(may, format.ErrCorrupt, objstore.ErrNotFound)
 	}
-	g.expected(fmt.Sprintf("a read from offset %d", req.From), req.Name, err, may...)
+	g.expected(what, stream, err, may...)
 }
 
 // judgeRead judges a read's answer.
