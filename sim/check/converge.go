@@ -164,6 +164,11 @@ func (c *Checker) newest(id catalog.ChainID) bool {
 	return true
 }
 
+// StandingChains returns the chains that exist, sorted.
+func (c *Checker) StandingChains() []catalog.ChainID {
+	return slices.DeleteFunc(c.chainIDs(), func(id catalog.ChainID) bool { return !c.chains[id].exists })
+}
+
 func (c *Checker) chainIDs() []catalog.ChainID {
 	ids := slices.Collect(maps.Keys(c.chains))
 	slices.SortFunc(ids, func(a, b catalog.ChainID) int { return strings.Compare(a.String(), b.String()) })

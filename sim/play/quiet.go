@@ -112,7 +112,7 @@ func (g *game) idle() {
 			}
 			return
 		}
-		before, armed, running := make(map[string]asked), g.check.Armed(), g.running()
+		before, armed, running, chains := make(map[string]asked), g.check.Armed(), g.running(), g.check.StandingChains()
 		for _, name := range names {
 			before[name] = g.asked(name)
 		}
@@ -123,6 +123,9 @@ func (g *game) idle() {
 		left := g.unsettled()
 		if !slices.Equal(running, g.running()) {
 			continue // a cut killed one
+		}
+		if !slices.Equal(chains, g.check.StandingChains()) {
+			continue // a star found that its session had ended, and minted anew: seed 202612020426
 		}
 		if n := g.check.Armed() - armed; !explained && (n > 0 || left != "") {
 			g.w.Finding(check.Cost, "idle", fmt.Sprintf("in %v in which nobody asked for anything, and nothing was to expire, %d markers were armed, the last %s; %s", d, n, g.check.LastArmed(), left))
