@@ -164,7 +164,7 @@ func (c *Checker) newest(id catalog.ChainID) bool {
 	return true
 }
 
-// StandingChains returns the chains that exist, sorted.
+// StandingChains returns the chains that are not retired, sorted.
 func (c *Checker) StandingChains() []catalog.ChainID {
 	return slices.DeleteFunc(c.chainIDs(), func(id catalog.ChainID) bool { return !c.chains[id].exists })
 }
@@ -230,12 +230,4 @@ func (c *Checker) Slots() int {
 }
 
 // Chains returns how many chains are not retired.
-func (c *Checker) Chains() int {
-	n := 0
-	for _, ch := range c.chains {
-		if ch.exists {
-			n++
-		}
-	}
-	return n
-}
+func (c *Checker) Chains() int { return len(c.StandingChains()) }
