@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nova-store/nova/clock"
@@ -13,6 +14,8 @@ import (
 const (
 	// probeTries bounds how often a probe that met a surprise is tried.
 	probeTries = 10
+	// probeFor bounds how long a probe waits for a store that does not answer, for it may be starting too.
+	probeFor = 20 * time.Second
 	// probePutTime is what each put of a probe is given, so that it is legal on a
 	// bucket that demands a NotAfter.
 	probePutTime = time.Minute
@@ -44,8 +47,15 @@ func probeError(step, needs string, err error) *ProbeError {
 		needs = needsBucket
 	case errors.Is(err, ErrExpired):
 		needs = needsClock // what was to be good for a minute
+	case unanswered(err):
+		needs = needsAnswer
 	}
 	return &ProbeError{step, needs, err}
+}
+
+// unanswered tells whether a store did not answer, or not now: which says nothing of what it can do.
+func unanswered(err error) bool {
+	return errors.Is(err, ErrUnknown) || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrThrottled)
 }
 
 // clocked is a bucket by whose own clock puts expire. CheckClock is an error where that was too far behind
@@ -60,31 +70,38 @@ type clocked interface{ CheckClock() error }
 //
 // A surprise may be the work of another process that starts under the same name, or
 // of a bad connection, so it is tried ten times with random pauses, some seconds
-// in all. What is still wrong then is a *ProbeError. A context that ends gives its
+// in all. A store that does not answer may be starting, too: that is no surprise, and is waited for, for 20 s, each try
+// with a Warn. What is still wrong then is a *ProbeError. A context that ends gives its
 // error, a name that makes no key ErrBadKey.
 //
 // Besides the auditor, this is the only caller of Bucket.Delete: what it deletes is its own and nothing else's.
-func Probe(ctx context.Context, clk clock.Clock, b Bucket, name string) error {
+func Probe(ctx context.Context, clk clock.Clock, b Bucket, name string, log *slog.Logger) error {
 	key := "probe/" + name
 	if err := CheckKey(key); err != nil {
 		return fmt.Errorf("probe the bucket: %w", err)
 	}
-	pause := probeFirstPause
-	for try := 1; ; try++ {
+	until := clk.Now().Add(probeFor)
+	surprises := 0
+	for pause := probeFirstPause; ; pause = min(2*pause, probeLastPause) {
 		err := probeOnce(ctx, clk, b, key)
-		if err == nil {
+		switch {
+		case err == nil:
 			return nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return fmt.Errorf("probe the bucket: %w", ctx.Err())
-		}
-		if try == probeTries {
-			return err
+		case unanswered(err):
+			if !clk.Now().Before(until) {
+				return err
+			}
+			log.Warn("the bucket does not answer, trying again", "error", err)
+		default:
+			if surprises++; surprises == probeTries {
+				return err
+			}
 		}
 		if err := clk.Sleep(ctx, time.Duration(clk.Rand()%uint64(pause))); err != nil {
 			return fmt.Errorf("probe the bucket: %w", err)
 		}
-		pause = min(2*pause, probeLastPause)
 	}
 }
 
@@ -98,6 +115,7 @@ const (
 	needsAbsence     = "a missing object to be told from one that may not be read (on S3: s3:ListBucket)"
 	needsConsistency = "a read to see the last write or delete that was answered"
 	needsBucket      = "the bucket to be there: create it, or see to its name, its region and the endpoint"
+	needsAnswer      = "the store to answer: see that it runs, that its address is right, and whether it wants TLS"
 	needsClock       = "clocks that agree: it is by the store's that a put expires. Set both right, by NTP"
 )
 

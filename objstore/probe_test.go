@@ -1,8 +1,12 @@
 package objstore_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,14 +17,18 @@ import (
 	"github.com/nova-store/nova/objstore/dirbucket"
 )
 
-// pausedClock notes how long it was to sleep, and does not.
+// pausedClock notes how long it was to sleep, and instead goes forward by that.
 type pausedClock struct {
 	clock.Real
 	slept []time.Duration
+	ahead time.Duration
 }
+
+func (c *pausedClock) Now() time.Time { return c.Real.Now().Add(c.ahead) }
 
 func (c *pausedClock) Sleep(ctx context.Context, d time.Duration) error {
 	c.slept = append(c.slept, d)
+	c.ahead += d
 	return ctx.Err()
 }
 
@@ -111,7 +119,7 @@ func TestProbeSound(t *testing.T) {
 	b := newFlawed(nil)
 	b.objects["probe/star-1"] = []byte("left over by a probe that was killed")
 	b.objects["slot/a/1/0"] = []byte("kept")
-	require.NoError(t, objstore.Probe(t.Context(), clk, b, "star-1"))
+	require.NoError(t, objstore.Probe(t.Context(), clk, b, "star-1", slog.New(slog.DiscardHandler)))
 	require.Equal(t, map[string][]byte{"slot/a/1/0": []byte("kept")}, b.objects)
 	require.Empty(t, clk.slept)
 }
@@ -120,7 +128,7 @@ func TestProbeDirectory(t *testing.T) {
 	b, err := dirbucket.Open(t.TempDir(), dirbucket.Options{})
 	require.NoError(t, err)
 	for range 2 {
-		require.NoError(t, objstore.Probe(t.Context(), clock.NewReal(), b, "star-1"))
+		require.NoError(t, objstore.Probe(t.Context(), clock.NewReal(), b, "star-1", slog.New(slog.DiscardHandler)))
 	}
 	infos, err := b.List(t.Context(), "", "", 10)
 	require.NoError(t, err)
@@ -184,7 +192,7 @@ func TestProbeRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clk := &pausedClock{}
-			err := objstore.Probe(t.Context(), clk, c.bucket, "star-1")
+			err := objstore.Probe(t.Context(), clk, c.bucket, "star-1", slog.New(slog.DiscardHandler))
 			var refusal *objstore.ProbeError
 			require.ErrorAs(t, err, &refusal)
 			require.Equal(t, c.step, refusal.Step)
@@ -249,9 +257,32 @@ func TestProbeRetriesSurprises(t *testing.T) {
 		}
 		return true, nil
 	})
-	require.NoError(t, objstore.Probe(t.Context(), clk, b, "star-1"))
+	require.NoError(t, objstore.Probe(t.Context(), clk, b, "star-1", slog.New(slog.DiscardHandler)))
 	require.NotEmpty(t, clk.slept)
 	require.Empty(t, b.objects)
+}
+
+// A store that is away while its nodes start is waited for, longer than for a surprise, and each try is told of.
+func TestProbeWaitsForAStore(t *testing.T) {
+	clk := &pausedClock{}
+	var log bytes.Buffer
+	away := newFlawed(func(string, objstore.PutOptions, int) (bool, error) {
+		if clk.ahead < 15*time.Second {
+			return false, fmt.Errorf("%w: connection refused", objstore.ErrUnknown)
+		}
+		return true, nil
+	})
+	require.NoError(t, objstore.Probe(t.Context(), clk, away, "star-1", slog.New(slog.NewTextHandler(&log, nil))))
+	require.Greater(t, len(clk.slept), 20)
+	require.Equal(t, len(clk.slept), strings.Count(log.String(), "does not answer, trying again"))
+
+	clk = &pausedClock{}
+	gone := newFlawed(func(string, objstore.PutOptions, int) (bool, error) { return false, objstore.ErrUnavailable })
+	err := objstore.Probe(t.Context(), clk, gone, "star-1", slog.New(slog.DiscardHandler))
+	require.ErrorIs(t, err, objstore.ErrUnavailable)
+	require.ErrorContains(t, err, "the store to answer")
+	require.GreaterOrEqual(t, clk.ahead, 20*time.Second)
+	require.Less(t, clk.ahead, 22*time.Second)
 }
 
 func TestProbeEnds(t *testing.T) {
@@ -260,10 +291,10 @@ func TestProbeEnds(t *testing.T) {
 		cancel()
 		return false, errors.New("unreachable")
 	})
-	require.ErrorIs(t, objstore.Probe(ctx, &pausedClock{}, b, "star-1"), context.Canceled)
+	require.ErrorIs(t, objstore.Probe(ctx, &pausedClock{}, b, "star-1", slog.New(slog.DiscardHandler)), context.Canceled)
 	require.Equal(t, 1, b.calls["put"])
 
 	sound := newFlawed(nil)
-	require.ErrorIs(t, objstore.Probe(t.Context(), &pausedClock{}, sound, "no good"), objstore.ErrBadKey)
+	require.ErrorIs(t, objstore.Probe(t.Context(), &pausedClock{}, sound, "no good", slog.New(slog.DiscardHandler)), objstore.ErrBadKey)
 	require.Empty(t, sound.calls)
 }

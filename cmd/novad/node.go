@@ -232,7 +232,7 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 			return fmt.Errorf("star %s was decommissioned, and its name can't be used again: choose another with --star", name)
 		}
 	}
-	if err := objstore.Probe(ctx, clk, n.bucket, name); err != nil {
+	if err := objstore.Probe(ctx, clk, n.bucket, name, cfg.Logger); err != nil {
 		return err
 	}
 	if fresh {

@@ -244,7 +244,7 @@ func TestProbeRefusesAClockBehind(t *testing.T) {
 			})
 		}))
 		o.MaxClockSkew = 2 * time.Second
-		err := objstore.Probe(t.Context(), restless{}, openTest(t, o), "star-1")
+		err := objstore.Probe(t.Context(), restless{}, openTest(t, o), "star-1", slog.New(slog.DiscardHandler))
 		if !refused {
 			require.NoError(t, err, "%v late", late)
 			continue
@@ -281,12 +281,12 @@ func TestProbeRefusesAStoreWithout(t *testing.T) {
 				})
 			}))
 			var refusal *objstore.ProbeError
-			err := objstore.Probe(t.Context(), restless{}, openTest(t, o), "star-1")
+			err := objstore.Probe(t.Context(), restless{}, openTest(t, o), "star-1", slog.New(slog.DiscardHandler))
 			require.ErrorAs(t, err, &refusal)
 			require.Contains(t, refusal.Needs, c.needs)
 		})
 	}
-	require.NoError(t, objstore.Probe(t.Context(), clock.NewReal(), openTest(t, testOptions(t)), "star-1"))
+	require.NoError(t, objstore.Probe(t.Context(), clock.NewReal(), openTest(t, testOptions(t)), "star-1", slog.New(slog.DiscardHandler)))
 }
 
 // Each key of a delete has the store's own answer for it; a key without one may be there or not.
