@@ -96,7 +96,9 @@ func (e *UnsafeTimingError) Is(target error) bool { return target == ErrUnsafeTi
 // effect, if ever, before its announcement + PutHorizon. The retire and trim
 // graces must exceed SessionTTL + PutHorizon + MaxClockSkew, since the first try
 // of a slot that was retried may still be under way; the reap grace PutHorizon +
-// MaxClockSkew; the orphan grace JobDeadline + PutHorizon + MaxClockSkew. Where
+// MaxClockSkew; the orphan grace JobDeadline + PutHorizon + MaxClockSkew. And a PUT must
+// come to be in time: it is good for what is left of a session, or for the horizon less the longest upload, and the bucket that judges it may be
+// ahead by the skew. Both must be twice that, so that half is left (docs/adr/0025-puts-outlast-the-skew.md). Where
 // the process's death ends its writes (embedded), TTL and skew count as 0.
 func (t Timing) Validate(embedded bool) error {
 	bad := func(field, format string, a ...any) error {
@@ -130,6 +132,17 @@ func (t Timing) Validate(embedded bool) error {
 	}
 	horizon := timingTerm{"PutHorizon", "put horizon", t.PutHorizon}
 	session, clocks := timingTerm{"SessionTTL", "session TTL", ttl}, timingTerm{"MaxClockSkew", "clock skew", skew}
+	if !embedded {
+		inTime := horizon
+		if inTime.value -= t.LongestUpload; t.LongestUpload != 0 {
+			inTime.text += " less the longest upload"
+		}
+		for _, good := range []timingTerm{session, inTime} {
+			if err := good.mustOutlast(clocks); err != nil {
+				return err
+			}
+		}
+	}
 	for _, g := range []struct {
 		grace timingTerm
 		over  []timingTerm
@@ -170,6 +183,14 @@ func (g timingTerm) mustExceed(over []timingTerm) error {
 		return nil
 	}
 	return &UnsafeTimingError{Fields: fields, Reason: fmt.Sprintf("the %s of %v must exceed %s = %v", g.text, g.value, rule, sum)}
+}
+
+// mustOutlast refuses what a PUT is good for, of which less than half would be left at its start by a clock that is ahead by the skew.
+func (g timingTerm) mustOutlast(skew timingTerm) error {
+	if g.value/2 >= skew.value {
+		return nil
+	}
+	return &UnsafeTimingError{Fields: []string{g.field, skew.field}, Reason: fmt.Sprintf("the %s of %v must be at least twice the %s of %v, or nothing that a node puts is in time where the bucket's clock is ahead of its own", g.text, g.value, skew.text, skew.value)}
 }
 
 // notAfter is that of a PUT that is announced by a commit whose first try begins at start: the zero time where the

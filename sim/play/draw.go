@@ -273,6 +273,7 @@ func drawTiming(r *sim.Rand, embedded bool) catalog.Timing {
 		return t
 	}
 	t.PutHorizon = ms(r, 2*time.Second, 20*time.Second)
+	t.MaxClockSkew = min(t.MaxClockSkew, t.SessionTTL/2, t.PutHorizon/2)
 	base := t.PutHorizon + t.MaxClockSkew
 	t.ReapGrace, t.OrphanGrace = over(base), over(base+t.JobDeadline)
 	t.TrimGrace, t.RetireGrace = over(base+t.SessionTTL), over(base+t.SessionTTL)

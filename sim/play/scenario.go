@@ -36,6 +36,7 @@ func Scenario(s *Script, seed uint64, cut *Cut, classes bool, opt Options) Scena
 // playScript is Scenario; where uncut is not nil, the end must be that.
 func playScript(s *Script, seed uint64, cut *Cut, uncut *ScenarioOutcome, classes bool, opt Options) ScenarioOutcome {
 	cfg := sim.Config{Seed: seed, Embedded: s.Embedded, Classes: classes, Duty: duty, Sink: opt.Sink, Decisions: opt.Decisions, MaxSteps: 2_000_000, MaxOps: s.maxOps}
+	cfg.BucketSkew = s.bucketClock
 	cfg.Faults.StoreLatency = sim.Latency{Base: s.latency}
 	cfg.Faults.BucketLatency = sim.Latency{Base: 2 * s.latency}
 	g := newGame(cfg)

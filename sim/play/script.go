@@ -17,12 +17,13 @@ import (
 // begins a comment. The statements are those of the table in statements.go, and docs/scenarios.md
 // has an example of each.
 type Script struct {
-	Name     string
-	Embedded bool
-	Nodes    []NodeConfig
-	latency  time.Duration // of the store; the bucket's is twice that
-	maxOps   int
-	steps    []statement
+	Name        string
+	Embedded    bool
+	Nodes       []NodeConfig
+	latency     time.Duration // of the store; the bucket's is twice that
+	bucketClock time.Duration // how far it is off
+	maxOps      int
+	steps       []statement
 
 	// Of the parsing: what was declared so far.
 	timing  catalog.Timing

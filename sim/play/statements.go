@@ -28,9 +28,9 @@ type verb struct {
 
 // verbs are the statements, by their first word.
 var verbs = map[string]verb{
-	"world": {usage: "world embedded|shared [latency=SPAN] [max-ops=N]", doc: "which of the two worlds; it is the first statement; else shared. " +
-		"Each way of a call of the store takes the latency, of the bucket twice that, 1ms unless given; max-ops bounds a commit, 128",
-		least: 1, most: 1, words: "one word", opts: map[string]optionKind{"latency": anySpan, "max-ops": aCount}, declares: true, check: parseWorld},
+	"world": {usage: "world embedded|shared [latency=SPAN] [max-ops=N] [bucket-clock=SPAN]", doc: "which of the two worlds; it is the first statement; else shared. " +
+		"Each way of a call of the store takes the latency, of the bucket twice that, 1ms unless given; max-ops bounds a commit, 128; bucket-clock is how far the clock is off by which the bucket judges puts",
+		least: 1, most: 1, words: "one word", opts: map[string]optionKind{"latency": anySpan, "max-ops": aCount, "bucket-clock": anySpan}, declares: true, check: parseWorld},
 	"timing": {usage: "timing NAME=DURATION …", doc: "of the nodes that are declared below: settle-age-cap, settle-recheck, reap-grace, trim-grace, " +
 		"retire-grace, orphan-grace, job-deadline, put-horizon, session-ttl, max-clock-skew, undelete-window",
 		words: "no words but NAME=DURATION", opts: timingOptions, declares: true, check: parseTiming},
@@ -119,7 +119,7 @@ func parseWorld(s *Script, st *statement) error {
 	}
 	s.Embedded = st.args[0] == "embedded"
 	s.timing = catalog.DefaultTiming(s.Embedded)
-	s.latency, s.maxOps = st.duration("latency", time.Millisecond), st.number("max-ops", 0)
+	s.latency, s.maxOps, s.bucketClock = st.duration("latency", time.Millisecond), st.number("max-ops", 0), st.duration("bucket-clock", 0)
 	switch {
 	case s.latency < 0 || s.latency > time.Second:
 		return wrong("latency=2ms", "a latency of %v is not from 0 to 1s", s.latency)
@@ -151,6 +151,9 @@ func parseNode(s *Script, st *statement) error {
 	}
 	if err := s.timing.Validate(s.Embedded); err != nil {
 		return wrong("timing NAME=DURATION …, above the node", "%v", err)
+	}
+	if most := s.timing.MaxClockSkew / 2; max(s.bucketClock, -s.bucketClock) > most {
+		return wrong("", "a bucket-clock that is off by %v breaks what everything rests on: half of max-clock-skew, %v, is the most", s.bucketClock, most)
 	}
 	if len(s.Nodes) > 0 && !check.Alike(s.timing, s.Nodes[0].Timing) {
 		return wrong("timing max-clock-skew=… undelete-window=…, above the first node", "node %q has another max-clock-skew or undelete-window than node %q; the checker assumes one of all", name, s.Nodes[0].Name)
