@@ -9,11 +9,57 @@ import (
 // What clients are told of trims, policies and creations is judged as what they are told of appends: what was acknowledged has
 // happened between the call and the answer, and stays so until someone asks for something else.
 
+// TrimAsk is a trim that a client has asked for.
+type TrimAsk struct {
+	id   catalog.StreamID
+	upTo uint64
+	from uint64 // the watermark when the client asked
+}
+
+// Trimming notes that a client is about to trim a stream up to an offset.
+func (c *Checker) Trimming(id catalog.StreamID, upTo uint64) *TrimAsk {
+	s := c.stream(id)
+	a := &TrimAsk{id: id, upTo: upTo, from: s.mark.Watermark}
+	s.trims = append(s.trims, a)
+	return a
+}
+
 // Trimmed judges an answer: nothing below the offset is readable any more. The watermark never goes back, so that this holds for ever.
-func (c *Checker) Trimmed(id catalog.StreamID, upTo uint64) {
-	if s := c.stream(id); s.mark.Watermark < upTo {
-		c.fail(Lost, catalog.MarkKey(id), "a trim up to %d was acknowledged, and the watermark is %d", upTo, s.mark.Watermark)
+func (c *Checker) Trimmed(a *TrimAsk) {
+	s := c.stream(a.id)
+	if s.mark.Watermark < a.upTo {
+		c.fail(Lost, catalog.MarkKey(a.id), "a trim up to %d was acknowledged, and the watermark is %d", a.upTo, s.mark.Watermark)
 	}
+	s.trimmedTo = max(s.trimmedTo, a.upTo)
+	s.trims = slices.DeleteFunc(s.trims, func(b *TrimAsk) bool { return b.upTo <= s.trimmedTo })
+}
+
+// TrimRefused judges an answer that says that nothing happened: the watermark has not moved because of this, and will not.
+func (c *Checker) TrimRefused(a *TrimAsk) {
+	s := c.stream(a.id)
+	s.trims = slices.DeleteFunc(s.trims, func(b *TrimAsk) bool { return a == b })
+	w := s.mark.Watermark
+	if w <= a.from || w != a.upTo || w <= s.trimTo() {
+		return
+	}
+	if kept := s.mayKeep(c); w > kept {
+		c.fail(Lost, catalog.MarkKey(a.id), "a trim up to %d was refused, and the watermark is there, for which nobody else asked; policy keeps what begins at %d", a.upTo, kept)
+	}
+}
+
+// trimTo is the farthest trim that a client has asked for, and was not refused.
+func (s *stream) trimTo() uint64 {
+	to := s.trimmedTo
+	for _, a := range s.trims {
+		to = max(to, a.upTo)
+	}
+	return to
+}
+
+// mayKeep is the first offset that some clock may let the stream's policy keep, the one before this commit or the one after it.
+func (s *stream) mayKeep(c *Checker) uint64 {
+	now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
+	return max(s.ceil, s.kept(s.was.Policy, s.head.Bytes, now), s.kept(s.rec.Policy, s.head.Bytes, now))
 }
 
 // PolicyAsk is a policy that a client has asked for.

@@ -13,9 +13,17 @@ func TestAnswers(t *testing.T) {
 	bytes, age := catalog.Policy{MaxBytes: 1000}, catalog.Policy{MaxAgeMS: 1}
 	expect(t, []planted{
 		{"a trim that was not done", func(x *fixture) {
-			x.c.Trimming(x.id, 3)
-			x.c.Trimmed(x.id, 3)
+			x.c.Trimmed(x.c.Trimming(x.id, 3))
 		}, check.Lost, "a trim up to 3 was acknowledged, and the watermark is 0"},
+		{"a trim that was refused and done", func(x *fixture) {
+			asked := x.c.Trimming(x.id, 3)
+			x.remark(3)
+			x.c.TrimRefused(asked)
+		}, check.Lost, "a trim up to 3 was refused, and the watermark is there"},
+		{"a trim that is done after it was refused", func(x *fixture) {
+			x.c.TrimRefused(x.c.Trimming(x.id, 3))
+			x.remark(3)
+		}, check.Lost, "the watermark moved from 0 to 3; clients trimmed up to 0"},
 		{"a policy that was not set", func(x *fixture) {
 			x.c.PolicySet(x.c.AskPolicy(x.id, bytes))
 		}, check.Lost, "was acknowledged, and the stream has not had it"},
@@ -63,11 +71,12 @@ func TestAnswersThatHold(t *testing.T) {
 		_, err := x.cat.SetPolicy(x.ctx, x.id, catalog.Policy{MaxBytes: 2000})
 		require.NoError(x.t, err)
 		x.c.PolicySet(late)
-		x.c.Trimming(x.id, 2)
+		short, trim, twin := x.c.Trimming(x.id, 1), x.c.Trimming(x.id, 2), x.c.Trimming(x.id, 2)
 		_, err = x.cat.TrimStream(x.ctx, x.id, 2)
 		require.NoError(x.t, err)
-		x.c.Trimmed(x.id, 1)
-		x.c.Trimmed(x.id, 2)
+		x.c.Trimmed(short)
+		x.c.Trimmed(trim)
+		x.c.TrimRefused(twin)
 		asked := x.c.AskCreate("s", bytes)
 		x.c.Created(asked, x.id, false)
 	}))

@@ -47,12 +47,6 @@ func (c *Checker) Sending(id uint64, stream string, records int, repeated bool) 
 	c.known[id] = &known{stream: stream, records: records, repeated: repeated}
 }
 
-// Trimming notes that a client is about to trim a stream up to an offset.
-func (c *Checker) Trimming(id catalog.StreamID, upTo uint64) {
-	s := c.stream(id)
-	s.trimTo = max(s.trimTo, upTo)
-}
-
 // Acknowledged judges an answer: the append is at these offsets, now and for ever.
 // An answer without offsets (an old duplicate) says only that it is there.
 func (c *Checker) Acknowledged(id uint64, stream catalog.StreamID, first, last uint64, offsetsKnown bool) {

@@ -123,10 +123,9 @@ func (c *Checker) judgeMark(s *stream) {
 		c.fail(Lost, key, "the watermark %d is beyond the next offset %d", w, s.head.Next)
 	case s.mark.WatermarkBytes > s.upTo(w).bytes:
 		c.fail(Lost, key, "the watermark %d is at byte %d, and %d were appended below it", w, s.mark.WatermarkBytes, s.upTo(w).bytes)
-	case w > s.watchWas && w > s.trimTo:
-		now := c.w.Time().Add(c.timing.MaxClockSkew).UnixMilli()
-		if kept := max(s.ceil, s.kept(s.was.Policy, s.head.Bytes, now), s.kept(s.rec.Policy, s.head.Bytes, now)); w > kept && w > s.trimTo {
-			c.fail(Lost, key, "the watermark moved from %d to %d; clients trimmed up to %d, and policy keeps what begins at %d", s.watchWas, w, s.trimTo, kept)
+	case w > s.watchWas && w > s.trimTo():
+		if kept := s.mayKeep(c); w > kept {
+			c.fail(Lost, key, "the watermark moved from %d to %d; clients trimmed up to %d, and policy keeps what begins at %d", s.watchWas, w, s.trimTo(), kept)
 		}
 	}
 	s.watchWas, s.watchBytes = w, s.mark.WatermarkBytes

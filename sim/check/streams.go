@@ -28,9 +28,10 @@ type stream struct {
 	was        catalog.Stream // as the commit before left it, with its watermark
 	watchWas   uint64
 	watchBytes uint64
-	trimTo     uint64 // the farthest trim that a client has asked for
-	floor      uint64 // offsets below had expired on every clock when a policy was replaced
-	ceil       uint64 // likewise, on some clock
+	trims      []*TrimAsk // that clients have asked for, and were neither refused nor acknowledged, nor below one that was
+	trimmedTo  uint64     // the farthest that was acknowledged
+	floor      uint64     // offsets below had expired on every clock when a policy was replaced
+	ceil       uint64     // likewise, on some clock
 	retentions []string
 	teardowns  int
 

@@ -130,11 +130,15 @@ func (g *game) undelete(ctx context.Context, c *sim.Client, name string, id cata
 
 // trim moves a stream's watermark, once.
 func (g *game) trim(ctx context.Context, c *sim.Client, p *Process, name string, upTo uint64) error {
+	var asked *check.TrimAsk
 	return g.change(ctx, c, p, "trim", name, func(ctx context.Context, id catalog.StreamID) error {
-		g.check.Trimming(id, upTo)
+		asked = g.check.Trimming(id, upTo)
 		_, err := p.Cat.TrimStream(ctx, id, upTo)
+		if err != nil && !errors.Is(err, metastore.ErrUnknown) {
+			g.check.TrimRefused(asked)
+		}
 		return err
-	}, func(id catalog.StreamID) { g.check.Trimmed(id, upTo) })
+	}, func(catalog.StreamID) { g.check.Trimmed(asked) })
 }
 
 // setPolicy gives a stream a policy, once.
