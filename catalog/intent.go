@@ -207,6 +207,14 @@ func (c *Catalog) Condemn(ctx context.Context, in IntentAt) (metastore.Version, 
 
 // ResolveCondemned ends the intent of an object that was deleted, at the version
 // that the condemnation gave. If it was armed anew meanwhile it stands: ErrMoved.
+//
+// While the bucket keeps NotAfter nothing is lost without the condition, which is why no mutant drops it. After the
+// condemnation only GiveUp and a late twin of the announcement write the key, and no swap is conditional on a version of
+// theirs while a PUT may yet land: every try of the announcement has one birth and one NotAfter, and the
+// orphan grace, counted from that birth, exceeds job deadline + put horizon + clock skew (where the horizon is 0 the
+// intent is busy, or the chain alive, until the PUT has returned). No key is announced for another object. So what a newer intent
+// names was deleted before this, and whoever judges it finds nothing. The condition is the second line, for a bucket or a
+// clock that breaks its bound: there the newer intent is the only watcher of an object that came too late.
 func (c *Catalog) ResolveCondemned(ctx context.Context, object string, version metastore.Version) error {
 	return c.deleteAt(ctx, "resolving the condemned intent of "+object, IntentKey(object), version)
 }
