@@ -89,7 +89,8 @@ const (
 	// idlePasses is for how many passes of each member idle watches, idleLeast for how long at least.
 	idlePasses = 4
 	idleLeast  = 3 * catalog.MinRearm
-	// idleTries is how often idle watches again, since a policy's time had come.
+	// idleTries is how often idle watches again, since a policy's time had come, a star minted anew or a cut killed one; more than that is
+	// work without an end, too.
 	idleTries = 50
 )
 
@@ -136,8 +137,10 @@ func (g *game) idle() {
 		for _, name := range names {
 			g.idled(name, d, before[name])
 		}
+		g.w.Mark("quiet/judged")
 		return
 	}
+	g.w.Finding(check.Cost, "idle", fmt.Sprintf("%d times, each of %v, something was done in a world in which nobody asks for anything", idleTries, d))
 }
 
 // running are the incarnations of the nodes, nil of one that is down.
