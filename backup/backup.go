@@ -223,7 +223,27 @@ func read(r io.Reader, take func(name string, from io.Reader) error) (Header, er
 	if _, err := t.Next(); !errors.Is(err, io.EOF) {
 		return Header{}, damaged("it goes on behind its end")
 	}
-	return h, nil
+	return h, padding(r)
+}
+
+// padding reads what is behind the end of the archive, which the reader of tar never looks at. Some programs fill up
+// a last block with zeros; anything else is no part of a backup.
+func padding(r io.Reader) error {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(b)
+		for _, c := range b[:n] {
+			if c != 0 {
+				return damaged("it goes on behind its end")
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
 }
 
 func readHeader(t *tar.Reader) (h Header, err error) {

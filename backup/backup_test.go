@@ -78,8 +78,15 @@ func TestDamageIsFound(t *testing.T) {
 			at += 1 + next
 		}
 	}
+	for _, more := range [][]byte{{'x'}, append(make([]byte, 100<<10), 1), b} {
+		_, err := backup.Check(bytes.NewReader(append(bytes.Clone(b), more...)))
+		require.ErrorIs(t, err, backup.ErrDamaged, "%d bytes behind its end", len(more))
+		require.ErrorContains(t, err, "behind its end")
+	}
+	_, err := backup.Check(bytes.NewReader(append(bytes.Clone(b), make([]byte, 10<<10)...)))
+	require.NoError(t, err, "some programs fill up an archive with zeros")
 	says := errors.New("the disk fails")
-	_, err := backup.Check(io.MultiReader(bytes.NewReader(b[:3000]), iotest.ErrReader(says)))
+	_, err = backup.Check(io.MultiReader(bytes.NewReader(b[:3000]), iotest.ErrReader(says)))
 	require.ErrorIs(t, err, says)
 	require.NotErrorIs(t, err, backup.ErrDamaged)
 }

@@ -169,7 +169,7 @@ func TestBadBackupsAreRefused(t *testing.T) {
 	flipped := bytes.Clone(whole)
 	flipped[bytes.LastIndex(whole, []byte("nova pebblestore format"))] ^= 1
 	files := map[string][]byte{
-		"empty": nil, "cut": whole[:len(whole)/2], "flipped": flipped,
+		"empty": nil, "cut": whole[:len(whole)/2], "longer": append(bytes.Clone(whole), 'x'), "flipped": flipped,
 		"future": bytes.Replace(whole, []byte(`"format":1`), []byte(`"format":2`), 1),
 	}
 	for name, put := range map[string][]byte{"no store of Nova's": nil, "later keyspace": {1, 2, 64}, "later value": {7, 1, 64}} {
