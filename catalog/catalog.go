@@ -228,15 +228,18 @@ func (c *Catalog) CheckFormat(ctx context.Context) error {
 }
 
 // EnsureFormat writes cluster/format at the first start and refuses a keyspace of another
-// format. A late twin of its put finds the key, which is never deleted.
+// format, or of a time line that has not begun altogether (ErrBeginning). A late twin of its put finds the key, which is never deleted.
 func (c *Catalog) EnsureFormat(ctx context.Context) error {
 	for round := 0; ; round++ {
-		recs, err := c.store.Get(ctx, FormatKey)
+		recs, err := c.store.Get(ctx, FormatKey, RestoredKey)
 		if err != nil {
 			return fmt.Errorf("reading %s: %w", FormatKey, err)
 		}
 		if recs[0].Exists() {
-			return checkFormat(recs[0])
+			if err := checkFormat(recs[0]); err != nil {
+				return err
+			}
+			return begun(recs[1])
 		}
 		var b batch
 		b.when(metastore.Absent(FormatKey))

@@ -42,7 +42,7 @@ type MintRequest struct {
 // epochs can always mint, and does not wait for them. A late twin fails on chain/{star}, which every mint moves.
 //
 // ErrReplaced: a newer epoch of another incarnation stands; the process must stop.
-// ErrRetired: the star was decommissioned. ErrSessionGone: open another session.
+// ErrRetired: the star was decommissioned. ErrSessionGone: open another session. ErrBeginning: see [Catalog.BeginTimeline].
 func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 	if err := CheckNodeName(req.Star); err != nil {
 		return ChainID{}, err
@@ -52,6 +52,9 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 	for round := 0; ; round++ {
 		recs, err := c.store.Get(ctx, StarKey(req.Star), ChainHeadKey(req.Star), RestoredKey)
 		if err != nil {
+			return ChainID{}, fmt.Errorf("%s: %w", what, err)
+		}
+		if err := begun(recs[2]); err != nil {
 			return ChainID{}, fmt.Errorf("%s: %w", what, err)
 		}
 		star, head := Star{Created: unixMS(c.clk.Now())}, ChainHead{}

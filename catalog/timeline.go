@@ -18,20 +18,50 @@ type Restored struct {
 	// Epoch is what the epochs of stars count on from that the backup knows nothing of: they may have minted in the lost time line.
 	Epoch uint64
 	At    int64 // when it was restored last, Unix ms
+	// Beginning: its time line has not begun altogether. Nothing may serve from the store until it has: see [Catalog.BeginTimeline].
+	Beginning bool
 }
+
+// ErrBeginning: a time line was begun in this store, and cut off: some of its counters may still be those of the lost one.
+var ErrBeginning = errors.New("the beginning of its new time line after a restore was cut off")
+
+// beginningFormat is the leading byte of a Restored of a time line that has not begun altogether: a program that knows
+// nothing of this state refuses the value, rather than goes on as if it had.
+const beginningFormat = 2
 
 func (v Restored) encode() []byte {
 	e := newEncoder(20)
 	e.uint(v.Epoch)
 	e.int(v.At)
+	if v.Beginning {
+		e.b[0] = beginningFormat
+	}
 	return e.b
 }
 
 // DecodeRestored reads a Restored.
 func DecodeRestored(b []byte) (Restored, error) {
-	d := newDecoder(b)
-	v := Restored{Epoch: d.uint(), At: d.int()}
+	d, beginning := newDecoder(b), len(b) > 0 && b[0] == beginningFormat
+	if beginning {
+		d = &decoder{b: b[1:]}
+	}
+	v := Restored{Epoch: d.uint(), At: d.int(), Beginning: beginning}
 	return v, d.done("restored")
+}
+
+// begun refuses a store whose time line has not begun altogether; rec is its cluster/restored.
+func begun(rec metastore.Record) error {
+	if !rec.Exists() {
+		return nil
+	}
+	v, err := DecodeRestored(rec.Value)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", RestoredKey, err)
+	case v.Beginning:
+		return ErrBeginning
+	}
+	return nil
 }
 
 const (
@@ -61,17 +91,19 @@ func raised(counter uint64, now time.Time) uint64 {
 // may have the store open, and nothing may serve from it before: the caller puts the store in its place only after.
 //
 // Effects:
-//  1. cluster/restored names the epoch that stars which the backup does not know begin above (see [Catalog.Mint]).
+//  1. cluster/restored names the epoch that stars which the backup does not know begin above (see [Catalog.Mint]), and that
+//     the time line is beginning: until the last step [Catalog.EnsureFormat] and [Catalog.Mint] refuse the store.
 //  2. Each chain that is not sealed is sealed at its checkpoint. What its slots hold from there on was acknowledged in the lost time
 //     line, or never: absorbed now it would come in behind newer records, and a producer that has sent it again since would have it twice.
 //     The window behind the seal goes with the chain. What lies beyond, nothing names: an operator's verify with a listing finds it.
 //  3. The counter of ids of each shard, whether it exists or not, is raised, so that no stream is given an id that a
 //     slot or a client of the lost time line means another one by.
 //  4. chain/{star} is raised for every star, so that no slot or bundle is put where one of the lost time line may be.
+//  5. cluster/restored says no longer that it is beginning.
 //
-// All are commits conditional on what they change: a late twin of any fails. A crash in between leaves a store that was not put in its
-// place yet, of which nobody has read; to begin anew on it raises what was raised again, which is harmless, as it is on one that
-// serves. No object's watch changes: each sealed chain keeps its settle marker, and its slots below the checkpoint their batch markers.
+// All are commits conditional on what they change: a late twin of any fails. The first is a commit of its own, and so is the last. A
+// crash before the first leaves what was there; one in between a store that is not served from, be it in its place already, as one in
+// etcd is; to begin anew on it raises what was raised again, which is harmless, as it is on one that has served. No object's watch changes: each sealed chain keeps its settle marker, and its slots below the checkpoint their batch markers.
 //
 // ErrStarLive: a route stands, and with it a star. ErrCorruptValue: a record is unreadable, or the store has no format. ErrFutureFormat.
 func (c *Catalog) BeginTimeline(ctx context.Context) error {
@@ -119,7 +151,8 @@ func (c *Catalog) beginTimeline(ctx context.Context) error {
 	}
 	epoch := raised(highest, now)
 	b := timeline{c: c}
-	if err := b.put(ctx, recs[0], Restored{Epoch: epoch, At: unixMS(now)}.encode()); err != nil {
+	restored := Restored{Epoch: epoch, At: unixMS(now), Beginning: true}
+	if err := b.alone(ctx, recs[0], restored.encode()); err != nil {
 		return err
 	}
 	if err := c.walk(ctx, metastore.Prefix(ChainsPrefix), timelinePage, func(rec metastore.Record) (bool, error) {
@@ -150,7 +183,14 @@ func (c *Catalog) beginTimeline(ctx context.Context) error {
 			return err
 		}
 	}
-	return b.flush(ctx)
+	if err := b.flush(ctx); err != nil {
+		return err
+	}
+	if recs, err = c.store.Get(ctx, RestoredKey); err != nil {
+		return err
+	}
+	restored.Beginning = false
+	return b.alone(ctx, recs[0], restored.encode())
 }
 
 // timelinePage is how many records are read at once.
@@ -190,6 +230,14 @@ func (t *timeline) put(ctx context.Context, rec metastore.Record, value []byte) 
 		return t.flush(ctx)
 	}
 	return nil
+}
+
+// alone commits one record, with nothing gathered before.
+func (t *timeline) alone(ctx context.Context, rec metastore.Record, value []byte) error {
+	if err := t.put(ctx, rec, value); err != nil {
+		return err
+	}
+	return t.flush(ctx)
 }
 
 // flush commits what was gathered. A conflict after a lost answer is its own twin: nobody else writes.

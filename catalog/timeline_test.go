@@ -86,13 +86,22 @@ func TestTimelinesDiffer(t *testing.T) {
 
 // Cut at each of its commits, before or after, and begun anew, it is whole; twins that land late change nothing.
 func TestBeginTimelineCutAnywhere(t *testing.T) {
+	const commits = 7
 	for _, f := range []fault{crashBefore, crashAfter, crashLate, lostWithEffect, lostWithoutEffect, lostLate} {
-		for n := range 5 {
+		for n := range commits {
 			s := newSetup(t, 16)
 			star, id := s.lost()
 			s.store.plan = append(make([]fault, n), f)
 			died := dies(func() { s.NoError(s.cat.BeginTimeline(s.Context())) })
 			s.Empty(s.store.plan, "it has %d commits at least", n+1)
+			first, last := n == 0 && f != crashAfter, n == commits-1 && f == crashAfter
+			if err := s.cat.EnsureFormat(s.Context()); !died || first || last {
+				s.NoError(err)
+			} else {
+				s.ErrorIs(err, catalog.ErrBeginning, "nothing serves from it after %v at commit %d", f, n)
+				_, err = s.cat.Mint(s.Context(), catalog.MintRequest{Star: "a", Window: window})
+				s.ErrorIs(err, catalog.ErrBeginning, "nor does a node that was started before")
+			}
 			if died {
 				s.NoError(s.cat.BeginTimeline(s.Context()))
 			}

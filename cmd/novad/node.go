@@ -217,6 +217,9 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	if err == nil && !fresh {
 		err = n.cat.EnsureFormat(ctx)
 	}
+	if errors.Is(err, catalog.ErrBeginning) {
+		err = fmt.Errorf("%w: repeat novad restore --begin-timeline, with this --metastore", err)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", cfg.Storage.where(), err)
 	}

@@ -63,7 +63,7 @@ func (c *restoreCmd) Run(p *process) error {
 	case c.BeginTimeline:
 		return c.shared(p)
 	case etcd:
-		return usagef("--metastore=%s: metadata in etcd is restored by etcdctl snapshot restore, and then made ready with --begin-timeline", c.Metastore)
+		return usagef("--metastore=%s: metadata in etcd is restored by etcdutl snapshot restore, and then made ready with --begin-timeline", c.Metastore)
 	case c.etcdFlags.given():
 		return usagef("flags of etcd (--etcd-…) need --metastore=etcd://… and --begin-timeline")
 	case c.File == "" || c.Data == "":
@@ -113,7 +113,8 @@ func (c *restoreCmd) shared(p *process) (err error) {
 }
 
 // beginTimeline makes a restored store ready to serve from, while no node runs on it: one that did would hold a chain or an id of the
-// time line that ends here. Run twice, or on a store that was not restored, it leaves a gap in the numbers and nothing else.
+// time line that ends here. Run twice, or on a store that was not restored, it leaves a gap in the numbers and nothing else. Cut off, it
+// leaves the store as it was, or one that no node starts on until it is repeated.
 func beginTimeline(ctx context.Context, store metastore.Store) error {
 	cat := catalog.New(store, clock.NewReal(), catalog.DefaultTiming(false), nil)
 	running, err := whoRuns(ctx, cat)

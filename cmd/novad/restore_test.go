@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -75,6 +77,15 @@ func TestRestoreCutAnywhere(t *testing.T) {
 		}
 		require.NoError(t, r.close())
 		require.NoDirExists(t, meta, "after %d steps", steps)
+		object := filepath.Join(data, "bucket", "slot", "a", "0")
+		require.NoError(t, os.MkdirAll(filepath.Dir(object), 0o750))
+		require.NoError(t, os.WriteFile(object, nil, 0o600))
+		_, err = openWith(t, nil, "--data", data)
+		var usage *usageError
+		require.ErrorAs(t, err, &usage, "nothing serves from it after %d steps", steps)
+		require.ErrorContains(t, err, "no metadata: restore ")
+		require.NotContains(t, err.Error(), "\n")
+		require.NoDirExists(t, meta)
 
 		r, err = newRestoration(file, data, meta, filepath.Join(data, "bucket"))
 		require.NoError(t, err)
@@ -110,6 +121,52 @@ func TestATimelineBeginsInASharedStore(t *testing.T) {
 	require.NoError(t, beginTimeline(t.Context(), store))
 	require.NoError(t, store.Close())
 	restoredStream(t, meta)
+}
+
+// Where the store is in its place already, as one in etcd is, a time line whose beginning was cut off is refused to nodes, until it is begun anew.
+func TestNothingServesFromHalfATimeline(t *testing.T) {
+	data := t.TempDir()
+	meta := filepath.Join(data, "meta")
+	require.NoError(t, served(t, nil, "--data", data).close())
+	store, err := pebblestore.Open(meta, pebblestore.Options{})
+	require.NoError(t, err)
+	commits := 0
+	for done := false; !done; commits++ {
+		err := beginTimeline(t.Context(), &dyingStore{store, commits})
+		if done = err == nil; !done {
+			require.ErrorIs(t, err, errDied)
+		}
+		require.NoError(t, store.Close())
+		n, err := openWith(t, nil, "--data", data)
+		if commits == 0 || done {
+			require.NoError(t, err, "cut after %d commits", commits)
+			require.NoError(t, n.close())
+		} else {
+			var usage *usageError
+			require.ErrorAs(t, err, &usage, "cut after %d commits", commits)
+			require.ErrorContains(t, err, "repeat novad restore --begin-timeline")
+			require.NotContains(t, err.Error(), "\n")
+		}
+		store, err = pebblestore.Open(meta, pebblestore.Options{})
+		require.NoError(t, err)
+	}
+	require.Greater(t, commits, 3)
+	require.NoError(t, store.Close())
+}
+
+// dyingStore takes some commits more, and then none, as of a process that was killed.
+type dyingStore struct {
+	metastore.Store
+	left int
+}
+
+var errDied = errors.New("killed")
+
+func (d *dyingStore) Commit(ctx context.Context, b metastore.Batch) (metastore.Version, error) {
+	if d.left--; d.left < 0 {
+		return 0, errDied
+	}
+	return d.Store.Commit(ctx, b)
 }
 
 func TestOneRestoreAtATime(t *testing.T) {
