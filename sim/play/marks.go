@@ -254,6 +254,7 @@ var marks = [...]string{
 	"late/put-of-the-dead",
 	"net/answer-lost",
 	"net/request-lost",
+	"quiet/judged",
 	"scenario/expired",
 	"star/absorbed-several",
 	"star/fenced",
