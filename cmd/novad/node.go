@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -32,6 +33,7 @@ type nodeConfig struct {
 	Auditor auditor.Options
 	Audit   bool
 	Serve   bool
+	Listen  string // the address of its HTTP interface, as it was given
 	// InFlightBytes bounds what the HTTP interface holds; 0: its default.
 	InFlightBytes int64
 	// DiskReserve is the free space that is kept for what frees more; 0: the store's own last reserve alone.
@@ -227,9 +229,9 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", cfg.Storage.where(), err)
 	}
-	name := cfg.Star.Name
+	name, probe := cfg.Star.Name, cfg.Star.Name
 	if !cfg.Serve {
-		name = memberName(clk)
+		name, probe = memberName(clk), probeName(cfg.Listen)
 	} else {
 		// The mint would refuse it, too, and does where somebody retires the star right now.
 		switch at, err := n.cat.ReadStar(ctx, name); {
@@ -239,7 +241,7 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 			return fmt.Errorf("star %s was decommissioned, and its name can't be used again: choose another with --star", name)
 		}
 	}
-	if err := objstore.Probe(ctx, clk, n.bucket, name, cfg.Logger); err != nil {
+	if err := objstore.Probe(ctx, clk, n.bucket, probe, cfg.Logger); err != nil {
 		return err
 	}
 	if fresh {
@@ -282,6 +284,19 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 // memberName makes up a name for a member of the ring that is no star. It is another at each start, so that
 // what an earlier process of this machine has announced is never this one's.
 func memberName(clk clock.Clock) string { return fmt.Sprintf("auditor-%016x", clk.Rand()) }
+
+// probeNames is how many names there are for the probes of nodes that are no stars.
+const probeNames = 64
+
+// probeName is what a member of the ring that is no star probes the bucket under. The name of a probe that was killed must come back, or its
+// object would stay for ever: so it follows from the machine and the address, which the next process has too, and is one of a few, for machines that
+// never come back. Two that start at once under one meet as a surprise, which a probe tries again.
+func probeName(listen string) string {
+	host, _ := os.Hostname() // without one they share a name the sooner
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s %s", host, listen)
+	return fmt.Sprintf("auditor-%02d", h.Sum64()%probeNames)
+}
 
 // starMinted: the star serves now. The mint has re-announced what earlier epochs left,
 // so that the auditor looks at once.

@@ -168,6 +168,7 @@ func (c *serveCmd) config(log *slog.Logger) (nodeConfig, error) {
 	}
 	c.decide(storage)
 	cfg := nodeConfig{
+		Listen:  c.Listen,
 		Dir:     c.Data,
 		Storage: storage,
 		Timing: catalog.Timing{

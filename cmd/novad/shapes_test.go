@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/nova-store/nova/api"
 	"github.com/nova-store/nova/catalog"
 	"github.com/nova-store/nova/clock"
+	"github.com/nova-store/nova/objstore"
 )
 
 // shaped assembles a node of a shape on storage that is one process's alone, where start-up would refuse an auditor
@@ -36,6 +38,29 @@ func TestAnAuditOnlyNodeHasANameOfItsOwnAndNoChain(t *testing.T) {
 	chains, err := n.cat.Chains(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, chains)
+}
+
+// What a probe leaves that was killed, the next one of that machine and address takes away, and others at the latest where theirs is the same of a few.
+func TestTheProbeOfAnAuditorComesBack(t *testing.T) {
+	require.Equal(t, probeName("127.0.0.1:1"), probeName("127.0.0.1:1"))
+	names := make(map[string]bool)
+	for port := range 10_000 {
+		names[probeName(fmt.Sprintf("127.0.0.1:%d", port))] = true
+	}
+	require.Len(t, names, probeNames)
+
+	cfg := testConfig(t, nil)
+	cfg.Serve, cfg.Audit, cfg.Listen = false, true, "127.0.0.1:1"
+	n, err := openNode(t.Context(), cfg)
+	require.NoError(t, err)
+	left := "probe/" + probeName(cfg.Listen)
+	require.NoError(t, n.bucket.Put(t.Context(), left, []byte("of a probe that was killed"), objstore.PutOptions{}))
+	require.NoError(t, n.close())
+	n, err = openNode(t.Context(), cfg)
+	require.NoError(t, err)
+	_, err = n.bucket.Stat(t.Context(), left)
+	require.ErrorIs(t, err, objstore.ErrNotFound)
+	require.NoError(t, n.close())
 }
 
 func TestAnAuditOnlyNodeIsReadyWhileItsAnnouncementIsLive(t *testing.T) {
