@@ -28,7 +28,7 @@ import (
 type verifyCmd struct {
 	serverFlag
 	DataDir   string `name:"data-dir" help:"Check this data directory of a stopped node, instead of asking a server." placeholder:"DIR" env:"-"`
-	Metastore string `help:"Check what nodes that are all stopped left in this metastore, etcd://HOST,HOST/PREFIX, and in --bucket." placeholder:"WHERE" env:"-"`
+	Metastore string `help:"Check what nodes that are all stopped left in this metastore, etcd://HOST,HOST/PREFIX, and in --bucket; or, with --data-dir, where its metadata lives, if not in meta/ of it: pebble:DIR." placeholder:"WHERE" env:"-"`
 	Bucket    string `help:"With --data-dir or --metastore: where the objects live, if not in bucket/ of the data directory: dir:PATH or s3://BUCKET/PREFIX." placeholder:"WHERE"`
 	List      bool   `help:"With --data-dir or --metastore: also list the bucket, and report every object that no record names." env:"-"`
 	Inventory string `help:"With --data-dir or --metastore: also write to this file each object that the metadata records, and its size, as a line of JSON." placeholder:"FILE" type:"path" env:"-"`
@@ -53,13 +53,17 @@ var errAmiss = errors.New("something is amiss")
 
 // Run checks a server or a directory, and prints the report.
 func (c *verifyCmd) Run(p *process) error {
+	meta, pebble := strings.CutPrefix(c.Metastore, "pebble:")
+	etcd := strings.HasPrefix(c.Metastore, etcdstore.Scheme)
 	switch {
 	case c.Abreast < 1 || c.Abreast > 64:
 		return usagef("--abreast=%d: it must be 1 to 64", c.Abreast)
-	case c.Metastore != "" && !strings.HasPrefix(c.Metastore, etcdstore.Scheme):
-		return usagef("--metastore=%s: it must be etcd://HOST,HOST/PREFIX; of a node on Pebble give --data-dir", c.Metastore)
-	case c.DataDir != "" && c.Metastore != "":
-		return usagef("--data-dir and --metastore: give one of them")
+	case c.Metastore != "" && !etcd && (!pebble || meta == ""):
+		return usagef("--metastore=%s: it must be pebble:DIR or etcd://HOST,HOST/PREFIX", c.Metastore)
+	case pebble && c.DataDir == "":
+		return usagef("--metastore=%s: give the node's --data-dir, too", c.Metastore)
+	case c.DataDir != "" && etcd:
+		return usagef("--data-dir and --metastore=etcd://…: give one of them")
 	case c.List && c.DataDir == "" && c.Metastore == "":
 		return usagef("--list needs --data-dir or --metastore: while a server runs, objects rightly exist a moment before their records do")
 	}
@@ -117,7 +121,7 @@ func (c *verifyCmd) inventory(o *verify.Options) (finish func() error, err error
 
 func (c *verifyCmd) check(ctx context.Context, o verify.Options) (verify.Report, error) {
 	if c.DataDir != "" {
-		var at storageConfig
+		at := storageConfig{meta: strings.TrimPrefix(c.Metastore, "pebble:")}
 		if err := at.bucketAt(c.Bucket, &c.s3Flags); err != nil {
 			return verify.Report{}, err
 		}
