@@ -84,6 +84,15 @@ shard_count "$x" || fail "not each shard has one owner: $(members "$x")"
 answers "$x/v1/streams" 404 || fail "an audit-only node serves data"
 "$novad" ring --server "$b"
 
+# A node whose puts may land later than the others' graces wait for is refused, in one line that names one of them and the flags.
+if "$novad" serve --star c --put-horizon 11s --retire-grace 20s --trim-grace 20s --reap-grace 20s >"$work/out" 2>&1; then
+  fail "a node started whose timing is unsafe beside the others'"
+else
+  [ $? = 2 ] || fail "an unsafe timing did not end with status 2: $(cat "$work/out")"
+fi
+[ "$(grep -c . "$work/out")" = 1 ] && grep -q 'beside node .*--put-horizon' "$work/out" || fail "an unsafe timing: $(cat "$work/out")"
+cat "$work/out"
+
 # Any stream at any star, several at once, and one order for all.
 "$novad" stream create s --server "$a" >/dev/null
 seq 1 400 >"$work/of-a"; seq 1001 1400 >"$work/of-b"
