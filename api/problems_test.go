@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -320,4 +321,21 @@ func TestHealth(t *testing.T) {
 	require.Error(t, n.client.Ready(t.Context()))
 	f.ready = nil
 	require.NoError(t, n.client.Ready(t.Context()))
+}
+
+// Of clients that hang up, of which there may be many, no line at a usual level says anything; of what failed otherwise one does.
+func TestClientsThatHaveGone(t *testing.T) {
+	var log bytes.Buffer
+	f := &fakeStar{read: func(star.ReadRequest) (star.ReadResult, error) { return star.ReadResult{}, context.Canceled }}
+	h := api.New(service.New(f, nil, clock.NewReal()), clock.NewReal(), api.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	read := func(ctx context.Context) {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/streams/id:0000000000000001/records", nil))
+	}
+	read(t.Context())
+	require.Contains(t, log.String(), "request failed")
+	log.Reset()
+	gone, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	read(gone)
+	require.Empty(t, log.String())
 }
