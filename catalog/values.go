@@ -210,6 +210,18 @@ const (
 	StreamTearing
 )
 
+func (s StreamState) String() string {
+	switch s {
+	case StreamActive:
+		return "active"
+	case StreamDeleted:
+		return "deleted"
+	case StreamTearing:
+		return "tearing"
+	}
+	return "unknown"
+}
+
 // Policy is a stream's retention; zero fields mean no bound.
 type Policy struct {
 	MaxAgeMS int64

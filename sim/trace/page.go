@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // pageHTML is the page without its data and its script, which is pageScript.
@@ -224,6 +227,20 @@ func (p *Page) point(l *Line, x int) {
 	p.d.Points = append(p.d.Points, p.texts([]int{x, p.text(l.Kind), lane, p.text(l.Node), l.Step, p.text(l.Text)}, l.Keys))
 }
 
+// unixMS are what in a decoded value is a moment: numbers of milliseconds since 1970, from 2020 to 2100.
+var unixMS = regexp.MustCompile(`:(1[5-9]\d{11}|[23]\d{12}|40\d{11})\b`)
+
+// dated is a decoded value with its moments as dates.
+func dated(value []byte) string {
+	return unixMS.ReplaceAllStringFunc(string(value), func(n string) string {
+		ms, err := strconv.ParseInt(n[1:], 10, 64)
+		if err != nil {
+			return n
+		}
+		return ":" + time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+	})
+}
+
 func (p *Page) change(l *Line, x int) {
 	kinds := map[string]int{"change": 0, "marker": 1, "object": 2}
 	late, ready := 0, -1
@@ -233,7 +250,7 @@ func (p *Page) change(l *Line, x int) {
 	if l.Ready != nil {
 		ready = int(*l.Ready / 1000)
 	}
-	value := string(l.Value)
+	value := dated(l.Value)
 	if l.Kind == "object" {
 		value = fmt.Sprintf("%d bytes", l.Size)
 		kind, _, _ := strings.Cut(l.Key, "/")

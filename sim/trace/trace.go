@@ -287,7 +287,11 @@ func decode(key string, b []byte) decoded {
 			set(h, err)
 			break
 		}
-		if c, err := catalog.DecodeChain(b); set(c, err) {
+		c, err := catalog.DecodeChain(b)
+		if set(struct {
+			State string // by its name
+			catalog.Chain
+		}{c.State.String(), c}, err) {
 			v.of = "chain " + short(rest)
 			v.cursors = []cursor{{"checkpoint", c.Checkpoint}}
 		}
@@ -307,7 +311,11 @@ func decode(key string, b []byte) decoded {
 			v.cursors = []cursor{{"watermark", m.Watermark}}
 		}
 	case "stream":
-		if s, err := catalog.DecodeStream(b); set(s, err) {
+		s, err := catalog.DecodeStream(b)
+		if set(struct {
+			State string
+			catalog.Stream
+		}{s.State.String(), s}, err) {
 			v.stream = s.Name
 		}
 	case "name", "ids":

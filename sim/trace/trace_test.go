@@ -144,6 +144,10 @@ func TestPage(t *testing.T) {
 	}
 	require.NoError(t, json.NewDecoder(z).Decode(&d))
 	require.Equal(t, "held", d.Verdict)
+	values := strings.Join(d.S, "\n")
+	require.Contains(t, values, `{"State":"open"`, "states have their names")
+	require.Regexp(t, `"Created":2026-01-01T`, values, "and moments are dates")
+	require.NotRegexp(t, `"[A-Z][A-Za-z]+":1767\d{9}`, values)
 	require.Len(t, d.Calls, o.Steps)
 	for _, c := range d.Calls {
 		require.Less(t, c[0], len(d.Tasks))
