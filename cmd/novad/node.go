@@ -53,7 +53,6 @@ type node struct {
 	metrics *metrics.Metrics
 	log     *slog.Logger
 
-	fresh    bool  // its metadata had no format when it was opened
 	inFlight int64 // see nodeConfig.InFlightBytes
 
 	minted      chan struct{} // closed once the star minted its first chain
@@ -81,7 +80,6 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 	}
 	n := &node{log: cfg.Logger, inFlight: cfg.InFlightBytes, minted: make(chan struct{}), drained: make(chan struct{})}
 	var fresh []string
-	var apart elsewhere
 	if cfg.Storage.etcd == nil {
 		var err error
 		switch n.lock, err = lockData(cfg.Dir, cfg.Storage.meta, true); {
@@ -91,14 +89,13 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 			return nil, &usageError{err}
 		}
 		fresh = missing(filepath.Join(cfg.Dir, "meta"), filepath.Join(cfg.Dir, "bucket"))
-		apart = metaElsewhere(n.lock, cfg.Storage.meta)
 	}
 	err := n.openStorage(ctx, &cfg)
 	if err == nil {
 		err = n.assemble(ctx, cfg)
 	}
 	if err != nil {
-		return nil, errors.Join(&usageError{err}, n.forget(fresh, apart.claim(context.WithoutCancel(ctx), n)))
+		return nil, errors.Join(&usageError{err}, n.forget(fresh))
 	}
 	return n, nil
 }
@@ -112,9 +109,9 @@ func missing(dirs ...string) []string {
 }
 
 // forget closes a node that was refused before it ran, and leaves of a data directory what was there before: nothing that
-// it made has been served, and the lock keeps it its own until it is gone. So it does with metadata elsewhere that it claimed.
-func (n *node) forget(fresh []string, apart elsewhere) error {
-	errs := []error{n.closeStorage(), apart.remove()}
+// it made has been served, and the lock keeps it its own until it is gone.
+func (n *node) forget(fresh []string) error {
+	errs := []error{n.closeStorage()}
 	for _, dir := range fresh {
 		errs = append(errs, os.RemoveAll(dir))
 	}
@@ -219,7 +216,6 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 	store := &armWatch{n.store, n.armed}
 	n.cat = catalog.New(n.metrics.Store(store, metrics.Serving), clk, cfg.Timing, nil)
 	fresh, err := freshMetadata(ctx, n.store)
-	n.fresh = fresh && err == nil
 	if err == nil && !fresh {
 		err = n.cat.EnsureFormat(ctx)
 	}
