@@ -29,9 +29,9 @@ type MintRequest struct {
 // Mint starts a new epoch of a star.
 //
 // Conditions: the registration is as read and not retired; chain/{star} is as read;
-// the trim record of each re-announced epoch is as read. Effects: chain/{star} moves to
+// the trim record of each re-announced epoch is as read; cluster/restored is as read, so that none is minted across the beginning of a time line. Effects: chain/{star} moves to
 // the new epoch, the first or, in a store that was restored from a backup, one above all that the star may have minted
-// in the lost time line (that record is written while nothing serves, so that no condition is needed); the registration (at the first mint), the chain and trim records
+// in the lost time line; the registration (at the first mint), the chain and trim records
 // and the chain's settle marker appear; the route names the epoch, under the
 // session; the settle markers of the newest 8 epochs not retired yet move to now.
 //
@@ -96,7 +96,7 @@ func (c *Catalog) Mint(ctx context.Context, req MintRequest) (ChainID, error) {
 			return ChainID{}, fmt.Errorf("%s: %w", what, err)
 		}
 		var b batch
-		b.when(metastore.At(StarKey(req.Star), recs[0].Version), metastore.At(ChainHeadKey(req.Star), recs[1].Version))
+		b.when(metastore.At(StarKey(req.Star), recs[0].Version), metastore.At(ChainHeadKey(req.Star), recs[1].Version), metastore.At(RestoredKey, recs[2].Version))
 		if !recs[0].Exists() {
 			b.put(StarKey(req.Star), star.encode())
 		}

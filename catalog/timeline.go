@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,8 @@ type Restored struct {
 var ErrBeginning = errors.New("the beginning of its new time line after a restore was cut off")
 
 // beginningFormat is the leading byte of a Restored of a time line that has not begun altogether: a program that knows
-// nothing of this state refuses the value, rather than goes on as if it had.
+// nothing of this state refuses the value where it reads it, as when it mints for a star that the backup lacks. It reads it nowhere
+// else: no earlier version may be started until the time line has begun.
 const beginningFormat = 2
 
 func (v Restored) encode() []byte {
@@ -101,7 +103,8 @@ func raised(counter uint64, now time.Time) uint64 {
 //  4. chain/{star} is raised for every star, so that no slot or bundle is put where one of the lost time line may be.
 //  5. cluster/restored says no longer that it is beginning.
 //
-// All are commits conditional on what they change: a late twin of any fails. The first is a commit of its own, and so is the last. A
+// All are commits conditional on what they change: a late twin of any fails. The first is a commit of its own, and so is the last, which is conditional on the first: of two
+// that begin one at the same time neither takes the other's mark away. A
 // crash before the first leaves what was there; one in between a store that is not served from, be it in its place already, as one in
 // etcd is; to begin anew on it raises what was raised again, which is harmless, as it is on one that has served. No object's watch changes: each sealed chain keeps its settle marker, and its slots below the checkpoint their batch markers.
 //
@@ -152,7 +155,8 @@ func (c *Catalog) beginTimeline(ctx context.Context) error {
 	epoch := raised(highest, now)
 	b := timeline{c: c}
 	restored := Restored{Epoch: epoch, At: unixMS(now), Beginning: true}
-	if err := b.alone(ctx, recs[0], restored.encode()); err != nil {
+	beginning, err := b.alone(ctx, recs[0], restored.encode())
+	if err != nil {
 		return err
 	}
 	if err := c.walk(ctx, metastore.Prefix(ChainsPrefix), timelinePage, func(rec metastore.Record) (bool, error) {
@@ -186,11 +190,9 @@ func (c *Catalog) beginTimeline(ctx context.Context) error {
 	if err := b.flush(ctx); err != nil {
 		return err
 	}
-	if recs, err = c.store.Get(ctx, RestoredKey); err != nil {
-		return err
-	}
 	restored.Beginning = false
-	return b.alone(ctx, recs[0], restored.encode())
+	_, err = b.alone(ctx, beginning, restored.encode())
+	return err
 }
 
 // timelinePage is how many records are read at once.
@@ -232,12 +234,23 @@ func (t *timeline) put(ctx context.Context, rec metastore.Record, value []byte) 
 	return nil
 }
 
-// alone commits one record, with nothing gathered before.
-func (t *timeline) alone(ctx context.Context, rec metastore.Record, value []byte) error {
-	if err := t.put(ctx, rec, value); err != nil {
-		return err
+// alone commits one record, with nothing gathered before, and returns it as it stands then. A conflict is another's work, who begins
+// a time line at the same time, unless an answer was lost and the value is there.
+func (t *timeline) alone(ctx context.Context, rec metastore.Record, value []byte) (metastore.Record, error) {
+	var b batch
+	b.when(metastore.At(rec.Key, rec.Version))
+	b.append(metastore.Put(rec.Key, value))
+	v, maybe, err := t.c.commit(ctx, "writing "+rec.Key, b.done())
+	if maybe && errors.Is(err, metastore.ErrConflict) {
+		recs, rerr := t.c.store.Get(ctx, rec.Key)
+		switch {
+		case rerr != nil:
+			return rec, rerr
+		case bytes.Equal(recs[0].Value, value):
+			return recs[0], nil
+		}
 	}
-	return t.flush(ctx)
+	return metastore.Record{Key: rec.Key, Value: value, Version: v}, err
 }
 
 // flush commits what was gathered. A conflict after a lost answer is its own twin: nobody else writes.

@@ -8,6 +8,8 @@ func advice(k Kind) string {
 		return "Do not start an older novad on this data; restore the metadata from a backup if this version wrote it."
 	case WrongFormat:
 		return "Use the novad that wrote this data directory."
+	case TimelineCutOff:
+		return "Repeat novad restore --begin-timeline; of metadata in Pebble, restore the backup again."
 	case NameMismatch, StreamIncomplete, ChainIncomplete, CursorOrder, SpanGap, SpanOverlap, SpanStray, SpanAccount:
 		return "The metadata contradicts itself: stop the server, keep a copy of the data directory, restore the metadata from a backup, and report this."
 	case SpanUnwatched:

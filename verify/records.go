@@ -29,7 +29,7 @@ func (r *run) cluster(ctx context.Context) error {
 		prefix string
 		s      statement
 	}{
-		{catalog.RestoredKey, decodes(func(rec metastore.Record) error { _, err := catalog.DecodeRestored(rec.Value); return err })},
+		{catalog.RestoredKey, restoredStatement()},
 		{catalog.TimingsPrefix, decodes(func(rec metastore.Record) error { _, err := catalog.DecodeNodeTiming(rec.Value); return err })},
 		{catalog.StarsPrefix, starStatement()},
 		{catalog.RoutesPrefix, routeStatement()},
@@ -103,6 +103,22 @@ func starStatement() statement {
 			}
 			return nil
 		},
+	}
+}
+
+// restoredStatement: the time line that a restore began has begun altogether.
+func restoredStatement() statement {
+	return statement{
+		needs: func(rec metastore.Record) ([]string, *claim) {
+			switch v, err := catalog.DecodeRestored(rec.Value); {
+			case err != nil:
+				return nil, bad(rec, err)
+			case v.Beginning:
+				return nil, amiss(TimelineCutOff, rec.Key, "a time line was begun after a restore, and cut off: some counters may still be those of the lost one")
+			}
+			return nil, nil
+		},
+		judge: func(metastore.Record, []metastore.Record) *claim { return nil },
 	}
 }
 

@@ -56,6 +56,7 @@ type Kind string
 const (
 	BadRecord        Kind = "bad-record"        // a key or value that does not decode, or of no known kind
 	WrongFormat      Kind = "wrong-format"      // the keyspace is of another format
+	TimelineCutOff   Kind = "timeline-cut-off"  // the beginning of a new time line has not ended: no node starts
 	NameMismatch     Kind = "name-mismatch"     // a name and its stream do not lead to each other
 	StreamIncomplete Kind = "stream-incomplete" // of a stream's records one is missing, or the id counter is behind
 	ChainIncomplete  Kind = "chain-incomplete"  // of a chain's records one is missing

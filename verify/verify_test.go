@@ -139,6 +139,10 @@ func damages() []damage {
 	}
 	return []damage{
 		{name: "no format", kind: verify.WrongFormat, do: delFirst(catalog.FormatKey, "")},
+		{name: "a time line that was cut off", kind: verify.TimelineCutOff, do: func(w *world) string {
+			w.put(catalog.RestoredKey, append([]byte{2}, make([]byte, 2)...))
+			return catalog.RestoredKey
+		}},
 		{name: "a key of no kind", kind: verify.BadRecord, do: func(w *world) string { w.put("zebra/1", []byte{1}); return "zebra/1" }},
 		{name: "a queue of no kind", kind: verify.BadRecord, do: func(w *world) string { w.put("due/mystery/00/x", []byte{1}); return "due/mystery/00/x" }},
 		{name: "a star's registration is gone", kind: verify.ChainIncomplete, do: func(w *world) string { w.del(catalog.StarKey("a")); return catalog.ChainHeadKey("a") }},
