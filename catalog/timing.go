@@ -101,6 +101,23 @@ func (e *UnsafeTimingError) Is(target error) bool { return target == ErrUnsafeTi
 // ahead by the skew. Both must be twice that, so that half is left (docs/adr/0025-puts-outlast-the-skew.md). Where
 // the process's death ends its writes (embedded), TTL and skew count as 0.
 func (t Timing) Validate(embedded bool) error {
+	if err := t.safe(embedded); err != nil || embedded {
+		return err
+	}
+	inTime := timingTerm{"PutHorizon", "put horizon", t.PutHorizon - t.LongestUpload}
+	if t.LongestUpload != 0 {
+		inTime.text += " less the longest upload"
+	}
+	for _, good := range []timingTerm{{"SessionTTL", "session TTL", t.SessionTTL}, inTime} {
+		if err := good.mustOutlast(timingTerm{"MaxClockSkew", "clock skew", t.MaxClockSkew}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// safe checks what deletion rests on: all that [Timing.Validate] asks for but for the last.
+func (t Timing) safe(embedded bool) error {
 	bad := func(field, format string, a ...any) error {
 		return &UnsafeTimingError{Fields: []string{field}, Reason: fmt.Sprintf(format, a...)}
 	}
@@ -132,17 +149,6 @@ func (t Timing) Validate(embedded bool) error {
 	}
 	horizon := timingTerm{"PutHorizon", "put horizon", t.PutHorizon}
 	session, clocks := timingTerm{"SessionTTL", "session TTL", ttl}, timingTerm{"MaxClockSkew", "clock skew", skew}
-	if !embedded {
-		inTime := horizon
-		if inTime.value -= t.LongestUpload; t.LongestUpload != 0 {
-			inTime.text += " less the longest upload"
-		}
-		for _, good := range []timingTerm{session, inTime} {
-			if err := good.mustOutlast(clocks); err != nil {
-				return err
-			}
-		}
-	}
 	for _, g := range []struct {
 		grace timingTerm
 		over  []timingTerm
@@ -190,7 +196,7 @@ func (g timingTerm) mustOutlast(skew timingTerm) error {
 	if g.value/2 >= skew.value {
 		return nil
 	}
-	return &UnsafeTimingError{Fields: []string{g.field, skew.field}, Reason: fmt.Sprintf("the %s of %v must be at least twice the %s of %v, or nothing that a node puts is in time where the bucket's clock is ahead of its own", g.text, g.value, skew.text, skew.value)}
+	return &UnsafeTimingError{Fields: []string{g.field, skew.field}, Reason: fmt.Sprintf("the %s of %v must be at least twice the %s of %v, or what a node puts may never be in time where the bucket's clock is ahead of its own", g.text, g.value, skew.text, skew.value)}
 }
 
 // notAfter is that of a PUT that is announced by a commit whose first try begins at start: the zero time where the

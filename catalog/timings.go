@@ -95,7 +95,7 @@ func (c *Catalog) Timings(ctx context.Context, but string) ([]NodeTiming, error)
 // Beside judges whether a node with this timing may run beside another one, and names the fields of which the other has other values.
 //
 // They need not be equal, or no value could be changed but by a stop of all. What must hold is that whoever deletes waits for whoever may still write:
-// so the largest horizon, session TTL, skew and job deadline of both, and the least of each grace, must be legal as one timing ([Timing.Validate]). To
+// so the largest horizon, session TTL, skew and job deadline of both, and the least of each grace, must be safe as one timing (the rules of [Timing.Validate] but for the last, which is about a writer's own puts). To
 // look at pairs is enough: a grace must exceed what one writer takes, its own session TTL or job deadline and its own horizon, and the skew is between two clocks.
 //
 // The error is an [UnsafeTimingError].
@@ -117,5 +117,5 @@ func (t Timing) Beside(o NodeTiming) (differ []string, err error) {
 	}
 	t.PutHorizon, t.SessionTTL, t.MaxClockSkew, t.JobDeadline = both.PutHorizon, both.SessionTTL, both.MaxClockSkew, both.JobDeadline
 	t.ReapGrace, t.TrimGrace, t.RetireGrace, t.OrphanGrace = both.ReapGrace, both.TrimGrace, both.RetireGrace, both.OrphanGrace
-	return differ, t.Validate(false)
+	return differ, t.safe(false)
 }
