@@ -338,4 +338,7 @@ func TestClientsThatHaveGone(t *testing.T) {
 	hangUp()
 	read(gone)
 	require.Empty(t, log.String())
+	f.read = func(star.ReadRequest) (star.ReadResult, error) { return star.ReadResult{}, objstore.ErrUnavailable }
+	read(gone)
+	require.Contains(t, log.String(), "request failed", "what fails is told, whoever has gone")
 }

@@ -146,8 +146,8 @@ func (s *server) fail(ctx context.Context, op string, err error) error {
 	switch {
 	case !known:
 		s.log.ErrorContext(ctx, "request failed", "operation", op, "error", err)
-	case errors.Is(ctx.Err(), context.Canceled):
-		// Clients that hang up are many where there is one, and nobody is told.
+	case errors.Is(err, context.Canceled) && errors.Is(ctx.Err(), context.Canceled):
+		// Clients that hang up are many where there is one, and nobody is told. What failed for another reason is told of all the same.
 		s.log.DebugContext(ctx, "the client has gone", "operation", op, "problem", p.Type, "error", err)
 	case p.Status >= http.StatusInternalServerError:
 		s.log.WarnContext(ctx, "request failed", "operation", op, "problem", p.Type, "error", err)
