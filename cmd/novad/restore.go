@@ -85,9 +85,13 @@ func (c *restoreCmd) Run(p *process) error {
 	if c.Output == "json" {
 		return printJSON(p.stdout, restored{c.Data, h})
 	}
+	elsewhere := ""
+	if c.Metastore != "" {
+		elsewhere = " --metastore " + c.Metastore
+	}
 	text := fmt.Sprintf("restored the metadata of %s, as of %s, to %s", c.Data, h.Created.Format(time.RFC3339), at.meta)
 	if time.Now().After(h.WholeUntil) {
-		text += fmt.Sprintf("; what was deleted since %s the bucket may lack: see novad verify --data-dir %s", h.WholeUntil.Format(time.RFC3339), c.Data)
+		text += fmt.Sprintf("; what was deleted since %s the bucket may lack: see novad verify --data-dir %s%s", h.WholeUntil.Format(time.RFC3339), c.Data, elsewhere)
 	}
 	return printLine(p.stdout, text)
 }

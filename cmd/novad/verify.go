@@ -198,8 +198,15 @@ func whoRuns(ctx context.Context, cat *catalog.Catalog) ([]string, error) {
 func verifyDir(ctx context.Context, dir string, at storageConfig, o verify.Options) (rep verify.Report, err error) {
 	for _, part := range []string{at.meta, at.dir} {
 		if _, err := os.Stat(part); part != "" && errors.Is(err, fs.ErrNotExist) {
-			return rep, usagef("%s is no data directory: there is no %s", dir, part)
+			return rep, usagef("%s is no data directory: there is no %s; where metadata or objects live elsewhere give --metastore or --bucket, as for novad serve", dir, part)
 		}
+	}
+	// Opening would make one.
+	switch there, err := pebblestore.Exists(at.meta); {
+	case err != nil:
+		return rep, &usageError{err}
+	case !there:
+		return rep, usagef("%s holds no metadata of a node: look at --data-dir and --metastore", at.meta)
 	}
 	log := slog.New(slog.DiscardHandler)
 	refused := func(err error) (verify.Report, error) {

@@ -242,3 +242,12 @@ func (l *pebbleLogger) Errorf(format string, args ...any) {
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
 	l.s.fail(fmt.Errorf(format, args...))
 }
+
+// Exists tells whether a directory of the operating system holds a store. It makes nothing, and takes no lock.
+func Exists(dir string) (bool, error) {
+	desc, err := pebble.Peek(dir, vfs.Default)
+	if err != nil {
+		return false, fmt.Errorf("looking for a store in %s: %w", dir, err)
+	}
+	return desc.Exists, nil
+}
