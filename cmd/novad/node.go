@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,11 +92,12 @@ func openNode(ctx context.Context, cfg nodeConfig) (*node, error) {
 		fresh = missing(filepath.Join(cfg.Dir, "meta"), filepath.Join(cfg.Dir, "bucket"))
 	}
 	err := n.openStorage(ctx, &cfg)
+	made := folders(fresh)
 	if err == nil {
 		err = n.assemble(ctx, cfg)
 	}
 	if err != nil {
-		return nil, errors.Join(&usageError{err}, n.forget(fresh))
+		return nil, errors.Join(&usageError{err}, n.forget(made))
 	}
 	return n, nil
 }
@@ -108,12 +110,26 @@ func missing(dirs ...string) []string {
 	})
 }
 
+// folders looks at folders, by their paths. One that can't be looked at is left out.
+func folders(dirs []string) map[string]fs.FileInfo {
+	found := make(map[string]fs.FileInfo, len(dirs))
+	for _, dir := range dirs {
+		if info, err := os.Lstat(dir); err == nil {
+			found[dir] = info
+		}
+	}
+	return found
+}
+
 // forget closes a node that was refused before it ran, and leaves of a data directory what was there before: nothing that
-// it made has been served, and the lock keeps it its own until it is gone.
-func (n *node) forget(fresh []string) error {
+// it made has been served, and the lock keeps it its own until it is gone. A path that leads to another folder than the one made leads to a
+// volume, perhaps, that was mounted over it while the start waited for the bucket: that stays.
+func (n *node) forget(made map[string]fs.FileInfo) error {
 	errs := []error{n.closeStorage()}
-	for _, dir := range fresh {
-		errs = append(errs, os.RemoveAll(dir))
+	for _, dir := range slices.Sorted(maps.Keys(made)) {
+		if info, err := os.Lstat(dir); err == nil && os.SameFile(info, made[dir]) {
+			errs = append(errs, os.RemoveAll(dir))
+		}
 	}
 	return errors.Join(append(errs, n.lock.abandon())...)
 }
@@ -220,7 +236,11 @@ func (n *node) assemble(ctx context.Context, cfg nodeConfig) error {
 		err = n.cat.EnsureFormat(ctx)
 	}
 	if errors.Is(err, catalog.ErrBeginning) {
-		err = fmt.Errorf("%w: repeat novad restore --begin-timeline, with this --metastore", err)
+		again := "restore the backup again, with novad restore"
+		if cfg.Storage.etcd != nil {
+			again = "repeat novad restore --begin-timeline, with this --metastore"
+		}
+		err = fmt.Errorf("%w: %s", err, again)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", cfg.Storage.where(), err)

@@ -108,6 +108,25 @@ func TestARefusedStartLeavesNothing(t *testing.T) {
 	require.Len(t, left, 1)
 }
 
+// A volume may be mounted over what a start made, while it waits for its bucket: refused then, it leaves the volume alone.
+func TestARefusedStartLeavesWhatItDidNotMake(t *testing.T) {
+	data := t.TempDir()
+	meta, bucket := filepath.Join(data, "meta"), filepath.Join(data, "bucket")
+	require.NoError(t, os.Mkdir(meta, 0o700))
+	require.NoError(t, os.Mkdir(bucket, 0o700))
+	made := folders([]string{meta, bucket, filepath.Join(data, "none")})
+	require.NoError(t, os.Rename(meta, filepath.Join(data, "covered")))
+	require.NoError(t, os.Mkdir(meta, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(meta, "kept"), nil, 0o600))
+	n := &node{}
+	var err error
+	n.lock, err = lockData(data, meta, true)
+	require.NoError(t, err)
+	require.NoError(t, n.forget(made))
+	require.FileExists(t, filepath.Join(meta, "kept"))
+	require.NoDirExists(t, bucket)
+}
+
 // A first start that ended before the bucket was made has written no format yet.
 func TestAFirstStartThatEndedBeforeTheBucketIsResumed(t *testing.T) {
 	dir := t.TempDir()

@@ -144,7 +144,7 @@ func TestNothingServesFromHalfATimeline(t *testing.T) {
 		} else {
 			var usage *usageError
 			require.ErrorAs(t, err, &usage, "cut after %d commits", commits)
-			require.ErrorContains(t, err, "repeat novad restore --begin-timeline")
+			require.ErrorContains(t, err, "restore the backup again")
 			require.NotContains(t, err.Error(), "\n")
 		}
 		store, err = pebblestore.Open(meta, pebblestore.Options{})
