@@ -47,6 +47,8 @@ func probeError(step, needs string, err error) *ProbeError {
 		needs = needsBucket
 	case errors.Is(err, ErrExpired):
 		needs = needsClock // what was to be good for a minute
+	case errors.Is(err, ErrThrottled):
+		needs = needsPace
 	case unanswered(err):
 		needs = needsAnswer
 	}
@@ -93,7 +95,7 @@ func Probe(ctx context.Context, clk clock.Clock, b Bucket, name string, log *slo
 			if !clk.Now().Before(until) {
 				return err
 			}
-			log.Warn("the bucket does not answer, trying again", "error", err)
+			log.Warn("the bucket has no answer, trying again", "error", err)
 		default:
 			if surprises++; surprises == probeTries {
 				return err
@@ -116,6 +118,7 @@ const (
 	needsConsistency = "a read to see the last write or delete that was answered"
 	needsBucket      = "the bucket to be there: create it, or see to its name, its region and the endpoint"
 	needsAnswer      = "the store to answer: see that it runs, that its address is right, and whether it wants TLS"
+	needsPace        = "the store to take requests at its usual rate: it asks to come back later"
 	needsClock       = "clocks that agree: it is by the store's that a put expires. Set both right, by NTP"
 )
 

@@ -274,7 +274,7 @@ func TestProbeWaitsForAStore(t *testing.T) {
 	})
 	require.NoError(t, objstore.Probe(t.Context(), clk, away, "star-1", slog.New(slog.NewTextHandler(&log, nil))))
 	require.Greater(t, len(clk.slept), 20)
-	require.Equal(t, len(clk.slept), strings.Count(log.String(), "does not answer, trying again"))
+	require.Equal(t, len(clk.slept), strings.Count(log.String(), "has no answer, trying again"))
 
 	clk = &pausedClock{}
 	gone := newFlawed(func(string, objstore.PutOptions, int) (bool, error) { return false, objstore.ErrUnavailable })
