@@ -89,8 +89,8 @@ const (
 	// idlePasses is for how many passes of each member idle watches, idleLeast for how long at least.
 	idlePasses = 4
 	idleLeast  = 3 * catalog.MinRearm
-	// idleTries is how often idle watches again, since a policy's time had come, a star minted anew or a cut killed one; more than that is
-	// work without an end, too.
+	// idleTries is how often idle watches again, since a policy's time had come, a star minted anew or a cut killed one. Stars that mint more
+	// often than that do it without an end.
 	idleTries = 50
 )
 
@@ -105,7 +105,7 @@ func (g *game) idle() {
 		cfg := g.configs[name]
 		d = max(d, idlePasses*cfg.IdleInterval)
 	}
-	early := make(map[catalog.StreamID]bool)
+	early, policies := make(map[catalog.StreamID]bool), false
 	for range idleTries {
 		if most := bound(g.configs[g.order[0]]); g.unsettled() != "" && !g.converge(most) {
 			if g.w.Found() == nil {
@@ -132,13 +132,17 @@ func (g *game) idle() {
 			g.w.Finding(check.Cost, "idle", fmt.Sprintf("in %v in which nobody asked for anything, and nothing was to expire, %d markers were armed, the last %s; %s", d, n, g.check.LastArmed(), left))
 			return
 		} else if n > 0 || left != "" {
-			continue // a policy's time has come: that is work
+			policies = true // whose time has come: that is work
+			continue
 		}
 		for _, name := range names {
 			g.idled(name, d, before[name])
 		}
 		g.w.Mark("quiet/judged")
 		return
+	}
+	if policies {
+		return // spans may expire one by one for longer than anybody watches
 	}
 	g.w.Finding(check.Cost, "idle", fmt.Sprintf("%d times, each of %v, something was done in a world in which nobody asks for anything", idleTries, d))
 }
