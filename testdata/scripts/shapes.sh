@@ -85,7 +85,7 @@ answers "$x/v1/streams" 404 || fail "an audit-only node serves data"
 "$novad" ring --server "$b"
 
 # A node whose puts may land later than the others' graces wait for is refused, in one line that names one of them and the flags.
-if "$novad" serve --star c --put-horizon 11s --retire-grace 20s --trim-grace 20s --reap-grace 20s >"$work/out" 2>&1; then
+if timeout 60 "$novad" serve --star c --put-horizon 11s --retire-grace 20s --trim-grace 20s --reap-grace 20s >"$work/out" 2>&1; then
   fail "a node started whose timing is unsafe beside the others'"
 else
   [ $? = 2 ] || fail "an unsafe timing did not end with status 2: $(cat "$work/out")"
