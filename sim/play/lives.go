@@ -48,7 +48,9 @@ type createAnswer struct {
 
 // create makes a stream, again until it is there.
 func (g *game) create(ctx context.Context, c *sim.Client, name string, policy catalog.Policy) {
+	ended := 0
 	g.until(ctx, c, func(p *Process) bool {
+		ended = g.lives(name).ended
 		asked := g.check.AskCreate(name, policy)
 		defer g.check.Uncreated(asked)
 		ans, lost := sim.Call(ctx, c, p.Inc, "create", func(ctx context.Context) createAnswer {
@@ -61,7 +63,8 @@ func (g *game) create(ctx context.Context, c *sim.Client, name string, policy ca
 		g.check.Created(asked, ans.id, ans.created)
 		return true
 	})
-	if l := g.deletions[name]; !l.deleting {
+	// Someone else's deletion may have come and gone since this call made it, whose answer was slow: seed 64394.
+	if l := g.deletions[name]; !l.deleting && l.ended == ended {
 		l.there = true
 		g.deletions[name] = l
 	}
@@ -101,7 +104,9 @@ func (g *game) deleteStream(ctx context.Context, c *sim.Client, name string) (id
 
 // undelete brings a deleted stream back, again until that is definite, and tells whether it is there.
 func (g *game) undelete(ctx context.Context, c *sim.Client, name string, id catalog.StreamID) (back bool) {
+	ended := 0
 	g.until(ctx, c, func(p *Process) bool {
+		ended = g.lives(name).ended
 		err, lost := sim.Call(ctx, c, p.Inc, "undelete", func(ctx context.Context) error {
 			_, err := p.Cat.UndeleteStream(ctx, id)
 			return err
@@ -120,7 +125,7 @@ func (g *game) undelete(ctx context.Context, c *sim.Client, name string, id cata
 		return false
 	}
 	g.w.Mark("client/undeleted")
-	if l := g.deletions[name]; !l.deleting {
+	if l := g.deletions[name]; !l.deleting && l.ended == ended {
 		g.check.Undeleted(id)
 		l.there = true
 		g.deletions[name] = l
