@@ -55,6 +55,14 @@ func newDecoder(b []byte) *decoder {
 	return &decoder{b: b[1:]}
 }
 
+// newDecoderOf is newDecoder for a value that has a second form, by the leading byte other, and tells whether b is of that form.
+func newDecoderOf(b []byte, other byte) (d *decoder, second bool) {
+	if len(b) > 0 && b[0] == other {
+		return &decoder{b: b[1:]}, true
+	}
+	return newDecoder(b), false
+}
+
 func (d *decoder) uint() uint64 {
 	v, n := binary.Uvarint(d.b)
 	if n <= 0 {

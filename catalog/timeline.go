@@ -43,10 +43,7 @@ func (v Restored) encode() []byte {
 
 // DecodeRestored reads a Restored.
 func DecodeRestored(b []byte) (Restored, error) {
-	d, beginning := newDecoder(b), len(b) > 0 && b[0] == beginningFormat
-	if beginning {
-		d = &decoder{b: b[1:]}
-	}
+	d, beginning := newDecoderOf(b, beginningFormat)
 	v := Restored{Epoch: d.uint(), At: d.int(), Beginning: beginning}
 	return v, d.done("restored")
 }

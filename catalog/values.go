@@ -356,10 +356,7 @@ func (v Mark) encode() []byte {
 
 // DecodeMark reads a Mark.
 func DecodeMark(b []byte) (Mark, error) {
-	d, long := newDecoder(b), len(b) > 0 && b[0] == markFormat
-	if long {
-		d = &decoder{b: b[1:]}
-	}
+	d, long := newDecoderOf(b, markFormat)
 	v := Mark{Watermark: d.uint(), WatermarkBytes: d.uint(), RetentionKey: d.string()}
 	if long {
 		v.NextBytes, v.ExpiredAt, v.BytesBelow = d.uint(), d.int(), d.uint()
