@@ -64,12 +64,9 @@ func (s *Store) openDB() (ceiling uint64, err error) {
 	if err := s.removeCheckpoints(); err != nil {
 		return 0, err
 	}
-	desc, err := pebble.Peek(s.dir, opts.FS)
+	desc, err := peek(s.dir, opts.FS)
 	if err != nil {
-		if strings.Contains(err.Error(), "unknown format major version") {
-			return 0, &FormatError{s.dir, fmt.Sprintf("a newer Pebble's store (%v)", err), fmt.Sprintf("versions up to %d", pebble.FormatNewest), true}
-		}
-		return 0, fmt.Errorf("looking for an existing store: %w", err)
+		return 0, err
 	}
 	version := pebble.FormatNewest
 	if desc.Exists {
@@ -245,9 +242,21 @@ func (l *pebbleLogger) Fatalf(format string, args ...any) {
 
 // Exists tells whether a directory of the operating system holds a store. It makes nothing, and takes no lock.
 func Exists(dir string) (bool, error) {
-	desc, err := pebble.Peek(dir, vfs.Default)
+	desc, err := peek(dir, vfs.Default)
 	if err != nil {
-		return false, fmt.Errorf("looking for a store in %s: %w", dir, err)
+		return false, err
 	}
 	return desc.Exists, nil
+}
+
+// peek looks for a store, and refuses one of a newer Pebble.
+func peek(dir string, on vfs.FS) (*pebble.DBDesc, error) {
+	desc, err := pebble.Peek(dir, on)
+	switch {
+	case err == nil:
+		return desc, nil
+	case strings.Contains(err.Error(), "unknown format major version"):
+		return nil, &FormatError{dir, fmt.Sprintf("a newer Pebble's store (%v)", err), fmt.Sprintf("versions up to %d", pebble.FormatNewest), true}
+	}
+	return nil, fmt.Errorf("looking for an existing store: %w", err)
 }
