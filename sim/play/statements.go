@@ -152,8 +152,8 @@ func parseNode(s *Script, st *statement) error {
 	if err := s.timing.Validate(s.Embedded); err != nil {
 		return wrong("timing NAME=DURATION …, above the node", "%v", err)
 	}
-	if most := s.timing.MaxClockSkew / 2; max(s.bucketClock, -s.bucketClock) > most {
-		return wrong("", "a bucket-clock that is off by %v breaks what everything rests on: half of max-clock-skew, %v, is the most", s.bucketClock, most)
+	if err := s.withinSkew("bucket-clock", s.bucketClock); err != nil {
+		return err
 	}
 	if len(s.Nodes) > 0 && !check.Alike(s.timing, s.Nodes[0].Timing) {
 		return wrong("timing max-clock-skew=… undelete-window=…, above the first node", "node %q has another max-clock-skew or undelete-window than node %q; the checker assumes one of all", name, s.Nodes[0].Name)
@@ -204,8 +204,13 @@ func checkClock(s *Script, st *statement) error {
 	if err != nil {
 		return wrong("", "%q is no span of time", st.args[1])
 	}
-	if most := s.timing.MaxClockSkew / 2; max(d, -d) > most {
-		return wrong("", "a clock that is off by %v breaks what everything rests on: half of max-clock-skew, %v, is the most", d, most)
+	return s.withinSkew("clock", d)
+}
+
+// withinSkew refuses a clock that is further off than half of what two clocks may differ by.
+func (s *Script) withinSkew(what string, off time.Duration) error {
+	if most := s.timing.MaxClockSkew / 2; max(off, -off) > most {
+		return wrong("", "a %s that is off by %v breaks what everything rests on: half of max-clock-skew, %v, is the most", what, off, most)
 	}
 	return nil
 }
